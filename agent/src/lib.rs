@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `agent` | the actor that registers with a master and forwards its messages |
 //! | `api` | the v1 APIs for executors and tools, the pages, and their authorization |
+//! | `checks` | checks and health checks of command tasks |
 //! | `config` | the operator's settings, validated at start |
 //! | `container` | the containerizer actor and the pure state machine of a container |
 //! | `fetcher` | files fetched into a sandbox before its command runs |
@@ -21,7 +22,8 @@
 //!
 //! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
 //! [`start()`]; the hidden subcommands `executor-zygote` and `fetcher` call [`zygote::main`] and
-//! [`fetcher::main`]. The crate contains no concrete module, and only the fetcher opens sockets.
+//! [`fetcher::main`]. The crate contains no concrete module, and only the fetcher and the
+//! checks open sockets.
 
 pub mod agent;
 pub mod api;

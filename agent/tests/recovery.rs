@@ -106,6 +106,7 @@ fn command_that_ends_without_its_agent_keeps_its_state() {
         launcher.left.push(LeftContainer {
             container_id: ends.clone(),
             pid: None,
+            age: Duration::ZERO,
         });
         let world = world.restart(launcher).await;
         world.settle().await;
@@ -141,6 +142,43 @@ fn command_that_ends_without_its_agent_keeps_its_state() {
         let finished = [running[0], running[1], TaskState::Finished];
         assert_eq!(world.master.states("ends"), finished);
         assert_eq!(*world.launcher.forgotten.lock().unwrap(), [ends]);
+    });
+}
+
+/// The time counts from the start of the command, not of the agent.
+#[test]
+fn completion_time_goes_on_over_a_restart() {
+    world(FixtureOptions::default(), |world| async move {
+        let limited = protocol::TaskInfo {
+            max_completion_time: Some(Duration::from_secs(60)),
+            ..shell("t")
+        };
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![limited],
+        });
+        world.settle().await;
+        let id = world.launcher.container(0);
+        let mut launcher = still_there(&world);
+        launcher.left[0].age = Duration::from_secs(50);
+        let world = world.restart(launcher).await;
+        let terminated = || world.launcher.terminated.lock().unwrap().clone();
+        world.advance(9).await;
+        assert_eq!(terminated(), []);
+        world.advance(2).await;
+        assert_eq!(terminated(), [(id.clone(), Duration::ZERO)]);
+        let end = ContainerEnd::Command {
+            termination: Termination::Signaled(9),
+            kill_wanted: true,
+        };
+        let container_id = id;
+        world
+            .launcher
+            .emit(LauncherEvent::Exited { container_id, end });
+        world.settle().await;
+        let last = world.master.last("t").unwrap().status;
+        let reason = Some(Reason::MaxCompletionTimeReached);
+        assert_eq!((last.state, last.reason), (TaskState::Failed, reason));
     });
 }
 

@@ -14,10 +14,10 @@ use std::time::Duration;
 use fixture::*;
 use futures_util::{FutureExt, StreamExt};
 use http::api::{Bounds, EventStreams};
+use meros_agent::container::http_executors::stream::{ExecutorStream, HEARTBEAT};
 use meros_agent::container::http_executors::{
     CallRejected, ExecutorCall, ExecutorCalled, ExecutorCaller, ExecutorToken, SubscribeStream,
 };
-use meros_agent::container::stream::{ExecutorStream, HEARTBEAT};
 use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{ExecutorId, FrameworkInfo, Reason, Source, TaskState, TaskStatus, Uuid};
 use runtime::Timestamp;

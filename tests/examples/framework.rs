@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use protocol::message::scheduler::Subscribed;
 use protocol::{
-    AgentId, CommandInfo, ExecutorId, ExecutorInfo, Filters, FrameworkInfo, Labels, Offer, TaskId,
+    AgentId, CommandInfo, ExecutorId, ExecutorInfo, Filters, FrameworkInfo, Offer, TaskId,
     TaskInfo, TaskState, TaskStatus,
 };
 use resources::Resources;
@@ -58,18 +58,11 @@ impl Poem {
     fn task(&self, task_id: TaskId, agent_id: AgentId, resources: Resources) -> TaskInfo {
         let line = format!("echo this is {task_id}");
         TaskInfo {
-            name: task_id.to_string(),
             // A task has a command, or an executor that interprets its data.
             command: self.executor.is_none().then(|| CommandInfo::shell(line)),
             executor: self.executor.clone(),
             data: format!("this is {task_id}").into_bytes(),
-            task_id,
-            agent_id,
-            resources,
-            kill_policy: None,
-            limits: Default::default(),
-            labels: Labels::default(),
-            container: None,
+            ..TaskInfo::new(task_id, agent_id, resources)
         }
     }
 }

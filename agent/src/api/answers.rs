@@ -152,6 +152,10 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         discovery: discovery(&info.labels).map(Box::new),
         container: write_container(info.container.as_deref()).map(Box::new),
         user: user_of(info).cloned(),
+        health_check: info
+            .health_check
+            .as_deref()
+            .map(|check| Box::new(check.into())),
         kill_policy: info.kill_policy.as_ref().map(Into::into),
         limits: write_limits(&info.limits),
         ..Task::default()

@@ -16,11 +16,11 @@ use v1::convert::executor::{DecodedExecutorCall, invalid, to_protocol};
 use v1::schema::executor::Call;
 
 use super::{Pages, unavailable};
+use crate::container::http_executors::stream::ExecutorStream;
 use crate::container::http_executors::{
     CallRejected, CheckToken, ExecutorCall, ExecutorCalled, ExecutorCaller, ExecutorToken,
     SubscribeStream, check_update,
 };
-use crate::container::stream::ExecutorStream;
 
 /// The authentication scheme and realm of Mesos.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"mesos-agent-executor\"");

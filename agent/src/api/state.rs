@@ -217,6 +217,9 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
     if let Some(discovery) = discovery(&info.labels) {
         json["discovery"] = json!(Json(&discovery));
     }
+    if let Some(check) = &info.health_check {
+        json["health_check"] = json!(Json(&v1::schema::HealthCheck::from(check.as_ref())));
+    }
     json
 }
 

@@ -242,7 +242,8 @@ impl Containerizer {
                 RecoveryAction::Await(leader) => (leader, None),
                 RecoveryAction::Ended(lost) => (None, Some(lost)),
             };
-            let container = Container::recovered(id.clone(), found, leader);
+            let age = plan.ages.get(&id).copied().unwrap_or_default();
+            let container = Container::recovered(id.clone(), found, leader).with_age(age);
             let tasks: Vec<TaskId> = container
                 .tasks()
                 .map(|task| task.info.task_id.clone())

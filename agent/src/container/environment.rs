@@ -15,6 +15,7 @@ use protocol::text::duration;
 use protocol::{AgentId, AgentInfo, ContainerId};
 
 use super::executor_spec::ExecutorSpec;
+use super::launches::checking::runs_commands;
 use super::machine::Container;
 use super::machine::command::kill_grace;
 use super::{Containerizer, http_executors};
@@ -67,6 +68,7 @@ impl Containerizer {
             outlives: container.is_checkpointed(),
             grace,
             plan,
+            takes_programs: runs_commands(container),
         })
     }
 

@@ -342,6 +342,11 @@ impl Handler<LauncherEvent> for Containerizer {
             LauncherEvent::Exited { container_id, end } => {
                 self.processes_ended(&container_id, end, ctx);
             }
+            LauncherEvent::ProgramEnded {
+                container_id,
+                program,
+                end,
+            } => self.check_command_ended(&container_id, program, end),
             LauncherEvent::Lost { .. } => {
                 // Containers that wait for their sandbox use the next launcher.
                 let lost = self

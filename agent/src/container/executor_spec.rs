@@ -78,19 +78,8 @@ mod tests {
     use protocol::AgentId;
 
     fn task() -> TaskInfo {
-        TaskInfo {
-            name: "t".into(),
-            task_id: TaskId::new("t").unwrap(),
-            agent_id: AgentId::new("s").unwrap(),
-            resources: Default::default(),
-            command: Some(CommandInfo::shell("true")),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            limits: Default::default(),
-            labels: Default::default(),
-            container: None,
-        }
+        let (id, agent_id) = (TaskId::new("t").unwrap(), AgentId::new("s").unwrap());
+        TaskInfo::new(id, agent_id, Default::default()).with_command(CommandInfo::shell("true"))
     }
 
     #[test]

@@ -158,17 +158,13 @@ mod tests {
 
     fn run(framework: &str, number: usize, tasks: usize) -> ContainerView {
         let task = |task: usize| TaskInfo {
-            name: String::new(),
-            task_id: TaskId::new(format!("{number}-{task}")).unwrap(),
-            agent_id: AgentId::new("s").unwrap(),
-            resources: Resources::new(),
-            command: None,
             executor: Some(executor()),
             data: vec![7; 100],
-            kill_policy: None,
-            limits: Default::default(),
-            labels: BTreeMap::new(),
-            container: None,
+            ..TaskInfo::new(
+                TaskId::new(format!("{number}-{task}")).unwrap(),
+                AgentId::new("s").unwrap(),
+                Resources::new(),
+            )
         };
         ContainerView {
             id: ContainerId::new(format!("{framework}-{number}")).unwrap(),

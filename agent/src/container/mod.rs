@@ -10,22 +10,23 @@
 //! |---|---|
 //! | `changed` | applies a new `FrameworkInfo` to a framework's containers |
 //! | `checkpointing` | writes containers to the ledger before they start, and recovers them |
+//! | `checks` | checks and health checks of commands |
 //! | `ended` | the newest tasks whose terminal updates are acknowledged |
 //! | `environment` | the program, user and environment of an executor |
 //! | `events` | messages that the containerizer handles from the agent |
 //! | `executor_spec` | the executor that a task needs, and the user it runs as |
 //! | `executors` | messages of native executors |
 //! | `history` | completed executors and frameworks, for pages |
-//! | `http_executors` | calls of HTTP executors: authentication and handling |
+//! | `http_executors` | calls of HTTP executors, and their event streams |
 //! | `isolation` | use of the isolators: preparation, limits, clean-up |
-//! | `launches` | files fetched before a launch; limit of concurrent launches of commands |
+//! | `launches` | files fetched before a launch; limit of concurrent launches of commands; checks |
 //! | `machine` | the pure state machine of one container |
-//! | `stream` | the event stream of an HTTP executor |
 //! | `table` | containers indexed by id, executor and task |
 //! | `volumes` | checks of reservations and volumes; links of volumes into sandboxes |
 
 mod changed;
 pub mod checkpointing;
+mod checks;
 mod ended;
 mod environment;
 pub mod events;
@@ -36,7 +37,6 @@ pub mod http_executors;
 mod isolation;
 pub mod launches;
 pub mod machine;
-pub mod stream;
 pub mod table;
 pub mod volumes;
 
@@ -64,6 +64,7 @@ use self::launches::LaunchQueue;
 use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
 use crate::config::Config;
+use crate::container::launches::checking::Checkers;
 use crate::container::launches::fetching::Fetches;
 use crate::container::launches::provisioning::Provisioning;
 use crate::container::launches::unplaced::UnplacedTasks;
@@ -119,6 +120,7 @@ pub struct Containerizer {
     provisioning: Provisioning,
     isolation: Isolation,
     fetches: Fetches,
+    checkers: Checkers,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -157,6 +159,7 @@ impl Containerizer {
             provisioning: Provisioning::default(),
             isolation: Isolation::default(),
             fetches: Fetches::new(),
+            checkers: Checkers::new(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -366,6 +369,7 @@ impl Containerizer {
             .phase_changed(id, self.containers.get(id).map(|container| container.phase));
         self.cancel_pull(id);
         self.cancel_fetch(id);
+        self.stop_checks(id);
         self.lower_limits(id, ctx);
         self.forget_if_over(id);
         self.tell_recovered();
@@ -430,6 +434,10 @@ impl Containerizer {
                 let patience = self.return_patience(id);
                 self.later(id, patience, Container::return_overdue, ctx);
             }
+            Effect::StartChecks => self.start_checks(id, ctx),
+            Effect::AwaitCompletion(rest) => {
+                self.later(id, rest, Container::completion_overdue, ctx);
+            }
             Effect::Terminate(grace) => self.launcher.terminate(id, grace),
             Effect::DestroyAfter(grace) => self.later(id, grace, Container::grace_over, ctx),
             Effect::Destroy => {
@@ -449,7 +457,14 @@ impl Containerizer {
                 status.message = report.message;
                 status.termination = report.termination;
                 status.reason = report.reason;
-                if report.source == Source::Executor {
+                status.healthy = report.healthy;
+                let task = container.task(&status.task_id);
+                let check = task.and_then(|task| task.info.check.as_ref());
+                if let (Some(check), Some(result)) = (check, report.check_result) {
+                    let check = v1::convert::check_result(&check.kind, result);
+                    v1::convert::keep_check_status(&mut status.labels, &check);
+                }
+                if report.source == Source::Executor && !command::is_check_update(report.reason) {
                     status.uuid = command::update_id(id, report.state);
                 }
                 if let Some(exceeded) = container.exceeded_limit() {

@@ -164,6 +164,8 @@ pub struct Program {
     pub cgroup: Option<RawFd>,
     /// What it may do.
     pub rights: Rights,
+    /// Whether its standard output goes to its parent's standard error.
+    pub output_to_error: bool,
 }
 
 /// What a program may do.
@@ -217,6 +219,7 @@ struct Plan {
     credentials: Option<Credentials>,
     cgroup: Option<RawFd>,
     rights: Rights,
+    output_to_error: bool,
     parent: libc::pid_t,
     failure: Option<(&'static str, i32)>,
 }
@@ -283,6 +286,7 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         credentials: program.credentials.clone(),
         cgroup: program.cgroup,
         rights: program.rights.clone(),
+        output_to_error: program.output_to_error,
         parent: nix::unistd::getpid().as_raw(),
         failure: None,
     };
@@ -399,6 +403,9 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
             && let Err(code) = bound_capabilities(capabilities)
         {
             return ("bound the capabilities of", code);
+        }
+        if plan.output_to_error && libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
+            return ("redirect the output of", errno());
         }
         if let Some(who) = &plan.credentials {
             // Raw calls: the C library's wrappers signal other threads, of which there are none
@@ -633,6 +640,7 @@ mod tests {
             credentials: None,
             cgroup: None,
             rights: Rights::default(),
+            output_to_error: false,
         }
     }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use protocol::ContainerId;
+use protocol::{CommandInfo, ContainerId, Uuid};
 use runtime::prelude::*;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,9 @@ use tokio::sync::mpsc;
 use self::zygote::{Zygote, ZygoteCommand};
 use crate::fetcher::Fetcher;
 use crate::zygote::wire::{self, Report, Request};
-pub use crate::zygote::wire::{ContainerEnd, ContainerProgram, LaunchRequest, LeftContainer};
+pub use crate::zygote::wire::{
+    ContainerEnd, ContainerProgram, LaunchRequest, LeftContainer, ProgramEnd,
+};
 
 /// Maximum queued requests; further launches fail.
 const REQUESTS_MAX: usize = 65_536;
@@ -50,6 +52,15 @@ pub enum LauncherEvent {
         container_id: ContainerId,
         /// How.
         end: ContainerEnd,
+    },
+    /// A further program in a container has ended.
+    ProgramEnded {
+        /// The container.
+        container_id: ContainerId,
+        /// The program.
+        program: Uuid,
+        /// How.
+        end: ProgramEnd,
     },
     /// The launcher has ended, and every container with it.
     Lost {
@@ -90,6 +101,11 @@ pub trait Launcher: Send + 'static {
     fn terminate(&mut self, container_id: &ContainerId, grace: Duration);
     /// Kills all processes of a container. `Exited` follows if it was started.
     fn kill(&mut self, container_id: &ContainerId);
+    /// Starts a further program in a container whose [`LaunchRequest`] allows it. `ProgramEnded`
+    /// follows, unless the container ends. Without effect by default.
+    fn run_program(&mut self, _container_id: &ContainerId, _program: Uuid, _command: CommandInfo) {}
+    /// Kills a further program.
+    fn kill_program(&mut self, _container_id: &ContainerId, _program: Uuid) {}
     /// The end of a checkpointed container is stored: no later agent needs it.
     fn forget(&mut self, _container_id: &ContainerId) {}
     /// Treats no container as checkpointed any more.
@@ -242,6 +258,23 @@ impl Launcher for ZygoteLauncher {
         self.send_about(&container_id.clone(), &Request::Kill { container_id });
     }
 
+    fn run_program(&mut self, container_id: &ContainerId, program: Uuid, command: CommandInfo) {
+        let request = Request::RunProgram {
+            container_id: container_id.clone(),
+            program,
+            command,
+        };
+        self.send_about(container_id, &request);
+    }
+
+    fn kill_program(&mut self, container_id: &ContainerId, program: Uuid) {
+        let request = Request::KillProgram {
+            container_id: container_id.clone(),
+            program,
+        };
+        self.send_about(container_id, &request);
+    }
+
     fn forget(&mut self, container_id: &ContainerId) {
         let container_id = container_id.clone();
         self.send_about(&container_id.clone(), &Request::Forget { container_id });
@@ -384,6 +417,15 @@ fn deliver_reports(received: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
                 reason,
             },
             Report::Exited { container_id, end } => LauncherEvent::Exited { container_id, end },
+            Report::ProgramEnded {
+                container_id,
+                program,
+                end,
+            } => LauncherEvent::ProgramEnded {
+                container_id,
+                program,
+                end,
+            },
             Report::Ready | Report::Resumed { .. } | Report::Unable { .. } => continue,
         });
     }

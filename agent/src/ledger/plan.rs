@@ -5,6 +5,7 @@
 //! and outlived the earlier agent. All others are over, for example after a reboot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use protocol::{AgentInfo, ContainerId, FrameworkId, StatusUpdate, TaskId};
 
@@ -41,6 +42,8 @@ pub struct Plan {
     pub rewrite: Option<AgentRecord>,
     /// Containers with their tasks and decisions.
     pub containers: Vec<(ContainerId, StoredContainer, RecoveryAction)>,
+    /// The time since the start of the living ones.
+    pub ages: BTreeMap<ContainerId, Duration>,
     /// Containers of the launcher without a checkpoint: they are killed and forgotten.
     pub unknown: Vec<ContainerId>,
     /// Unacknowledged updates, in order of arrival.
@@ -140,7 +143,11 @@ pub fn plan(
         info: is.clone(),
         boot: agent.boot,
     });
+    let ages = left
+        .iter()
+        .map(|left| (left.container_id.clone(), left.age));
     Ok(Plan {
+        ages: ages.collect(),
         agent: Some(is),
         rewrite,
         containers,
@@ -179,6 +186,7 @@ mod tests {
         LeftContainer {
             container_id: id(name),
             pid,
+            age: Duration::ZERO,
         }
     }
 

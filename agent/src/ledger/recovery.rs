@@ -229,6 +229,7 @@ mod tests {
         let left = vec![LeftContainer {
             container_id: id("c"),
             pid: Some(1),
+            age: std::time::Duration::ZERO,
         }];
         let refused = recovered(dir.path(), true, left).err().unwrap();
         assert!(matches!(refused, StartError::Incompatible(_)));
@@ -255,6 +256,7 @@ mod tests {
             let left = vec![LeftContainer {
                 container_id: id("c"),
                 pid: Some(1),
+                age: std::time::Duration::ZERO,
             }];
             let recovered = recover(&WorkDir::lock(dir.path()).unwrap(), &config, left);
             (config.info().clone(), recovered)

@@ -7,7 +7,7 @@
 //! shell that started them has ended. SIGQUIT ends that wait: the remaining processes are killed.
 //! If the program ends by itself, remaining processes are killed at once, as in Mesos. It reports
 //! to the zygote through a socket, which its processes cannot open, and ends when no process is
-//! left.
+//! left. Further programs (`programs`) are started on request of the zygote.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,11 +18,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
-use protocol::{ContainerId, Termination};
+use protocol::{CommandInfo, ContainerId, Termination};
 
 use super::SWEEP_INTERVAL;
 use super::isolate::{self, ProcessCgroup};
 use super::program::{program, rights};
+use super::programs::Programs;
 use super::wire::{ContainerProgram, InitEvent, InitReport, LaunchRequest};
 use crate::host::accounts::{OwnUser, RunAs, run_as};
 use crate::host::procfs;
@@ -39,6 +40,7 @@ pub(super) fn run(
     request: &LaunchRequest,
     own: &OwnUser,
     signals: SignalFd,
+    programs: Programs,
     reports: &UnixDatagram,
 ) -> io::Result<()> {
     let report = |event| report(reports, &request.container_id, event);
@@ -50,31 +52,38 @@ pub(super) fn run(
         Some(account) => Ok(RunAs::Other(account.clone())),
         None => run_as(request.user.as_deref(), own, sys::account),
     };
-    let program = user.map(|user| program(command, &request.environment, own, user));
     let cgroup = match isolate::enter(&request.plan, &request.sandbox) {
         Ok(cgroup) => cgroup,
         Err(reason) => return report(InitEvent::NotIsolated(short(reason))),
     };
-    let started = program.and_then(|program| {
+    let start = |command: &CommandInfo, variables, output_to_error| {
+        let program = program(command, variables, own, user.clone()?);
         let program = sys::Program {
             cgroup: cgroup.descriptor(),
             rights: rights(&request.plan),
+            output_to_error,
             ..program
         };
-        sys::spawn(&program).map_err(|error| error.to_string())
-    });
-    let main = match started {
-        Ok(main) => main.as_raw(),
+        let started = sys::spawn(&program).map_err(|error| error.to_string());
+        started.map(|pid| pid.as_raw())
+    };
+    let main = match start(command, &request.environment, false) {
+        Ok(main) => main,
         Err(reason) => return report(InitEvent::NotStarted(short(reason))),
     };
     report(InitEvent::Started)?;
     // In a process namespace the parent has the id 0, also as the sender of a signal.
     let zygote = nix::unistd::getppid();
     let init = Init {
-        cgroup,
+        programs,
         ..Init::of(main, zygote)
     };
-    report(init.oversee(&signals)?)
+    // As in Mesos, a further program has the variables of the command, and its own.
+    let mut variables = request.environment.clone();
+    variables.extend(command.environment.clone());
+    let start = |command: &CommandInfo| start(command, &variables, true);
+    let ended = init.oversee(&signals, &cgroup, start, &report)?;
+    report(ended)
 }
 
 fn report(reports: &UnixDatagram, container_id: &ContainerId, event: InitEvent) -> io::Result<()> {
@@ -91,7 +100,7 @@ fn report(reports: &UnixDatagram, container_id: &ContainerId, event: InitEvent) 
 struct Init {
     main: i32,
     zygote: Pid,
-    cgroup: ProcessCgroup,
+    programs: Programs,
     ended: Option<Termination>,
     kill_wanted: bool,
     grace_over: bool,
@@ -116,7 +125,7 @@ impl Init {
         Self {
             main,
             zygote,
-            cgroup: ProcessCgroup::default(),
+            programs: Programs::default(),
             ended: None,
             kill_wanted: false,
             grace_over: false,
@@ -126,13 +135,19 @@ impl Init {
     }
 
     /// Waits for the end of the program.
-    fn oversee(mut self, signals: &SignalFd) -> io::Result<InitEvent> {
+    fn oversee(
+        mut self,
+        signals: &SignalFd,
+        cgroup: &ProcessCgroup,
+        start: impl Fn(&CommandInfo) -> Result<i32, String>,
+        report: &impl Fn(InitEvent) -> io::Result<()>,
+    ) -> io::Result<InitEvent> {
         loop {
-            let is_childless = self.reap();
+            let is_childless = self.reap(report)?;
             let timeout = match self.step(is_childless) {
                 Step::Wait => PollTimeout::NONE,
                 Step::Kill => {
-                    self.kill();
+                    self.kill(cgroup);
                     // Continues at the exit of a killed child. A child forked meanwhile needs this
                     // timeout.
                     PollTimeout::from(SWEEP_INTERVAL)
@@ -145,11 +160,24 @@ impl Init {
                     });
                 }
             };
-            let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            let all = [Some(signals.as_fd()), self.programs.poll_fd()];
+            let all = all.into_iter().flatten();
+            let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
             match poll(&mut fds, timeout) {
                 Ok(0) => self.sweeps += 1,
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
+            }
+            let has_request = fds.get(1).and_then(PollFd::any) == Some(true);
+            // A container that is ending takes no further programs.
+            let is_ending = self.ended.is_some() || self.kill_wanted;
+            if has_request
+                && let Some(event) = self.programs.handle_request(|command| match is_ending {
+                    true => Err("its container is ending".to_owned()),
+                    false => start(command),
+                })
+            {
+                report(event)?;
             }
             // Terminates: the descriptor does not block, and each read consumes a signal.
             while let Ok(Some(signal)) = signals.read_signal() {
@@ -163,15 +191,20 @@ impl Init {
     }
 
     /// Reaps ended children. Whether none is left.
-    fn reap(&mut self) -> bool {
+    fn reap(&mut self, report: &impl Fn(InitEvent) -> io::Result<()>) -> io::Result<bool> {
+        self.programs.end_groups();
         loop {
             match sys::reap() {
                 Ok(Some((pid, termination))) if pid.as_raw() == self.main => {
                     self.ended = Some(termination);
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => return false,
-                Err(_) => return true, // ECHILD
+                Ok(Some((pid, termination))) => {
+                    if let Some(event) = self.programs.reaped(pid.as_raw(), termination) {
+                        report(event)?;
+                    }
+                }
+                Ok(None) => return Ok(false),
+                Err(_) => return Ok(true), // ECHILD
             }
         }
     }
@@ -192,6 +225,8 @@ impl Init {
         let is_first = !self.kill_wanted && self.ended.is_none();
         if signal == Signal::SIGTERM as i32 && is_first {
             self.kill_wanted = true;
+            // They serve the command and must not prolong its end.
+            self.programs.kill_all();
             self.terminate();
         }
         if signal == Signal::SIGQUIT as i32 {
@@ -229,9 +264,9 @@ impl Init {
 
     /// Kills the main process's group and all other descendants. Those that have left the control
     /// group are found in the next sweep.
-    fn kill(&mut self) {
+    fn kill(&mut self, cgroup: &ProcessCgroup) {
         let is_first = !std::mem::replace(&mut self.has_killed, true);
-        if self.cgroup.kill() && is_first {
+        if cgroup.kill() && is_first {
             return;
         }
         let descendants = own_descendants();

@@ -19,6 +19,7 @@ mod isolate;
 mod leftovers;
 pub mod process_table;
 mod program;
+mod programs;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +42,10 @@ use self::connection::AgentConnection;
 pub use self::leftovers::is_over;
 use self::leftovers::take_over;
 use self::process_table::{Child, ProcessTable};
+use self::programs::Programs;
 use self::wire::{
-    ContainerEnd, ContainerProgram, FORM, InitReport, LaunchRequest, LeftContainer, Report, Request,
+    ContainerEnd, ContainerProgram, FORM, InitReport, InitRequest, LaunchRequest, LeftContainer,
+    ProgramEnd, Report, Request,
 };
 use crate::host::accounts::OwnUser;
 use crate::host::sys::{self, Forked};
@@ -100,6 +103,7 @@ fn serve() -> io::Result<()> {
         wait_deadline: None,
         ending: BTreeMap::new(),
         cgroups: BTreeMap::new(),
+        program_requests: BTreeMap::new(),
         own: OwnUser::look_up().unwrap_or_else(|error| {
             eprintln!("executor-zygote: cannot look up its own user: {error}");
             OwnUser::unnamed()
@@ -170,6 +174,8 @@ struct Zygote {
     ending: BTreeMap<ContainerId, Ending>,
     /// The control groups of containers, innermost first. Removed here if there is no agent.
     cgroups: BTreeMap<ContainerId, Vec<PathBuf>>,
+    /// Sockets to the inits of containers that take further programs.
+    program_requests: BTreeMap<ContainerId, UnixDatagram>,
     /// The agent's own user. Looked up once; forked inits inherit it.
     own: OwnUser,
     clock: Clock,
@@ -248,6 +254,10 @@ impl Zygote {
     /// Disconnects an agent that ended or sent an invalid request, and waits for the next one.
     fn disconnect_agent(&mut self) {
         self.connection.disconnect();
+        // No agent waits for their ends or bounds their time.
+        for container_id in self.program_requests.keys() {
+            let _ = self.request_of_init(container_id, &InitRequest::KillAll);
+        }
         let now = self.clock.now();
         self.wait_deadline.get_or_insert(now + self.patience);
         self.begin_ending(now);
@@ -397,7 +407,43 @@ impl Zygote {
                 self.terminate(container_id, self.clock.now());
                 true
             }
+            Request::RunProgram {
+                container_id,
+                program,
+                command,
+            } => {
+                let run = InitRequest::Run { program, command };
+                if let Err(reason) = self.request_of_init(&container_id, &run) {
+                    self.send(Report::ProgramEnded {
+                        container_id,
+                        program,
+                        end: ProgramEnd::NotStarted(reason),
+                    });
+                }
+                true
+            }
+            Request::KillProgram {
+                container_id,
+                program,
+            } => {
+                // Its end is reported only if it was started.
+                let _ = self.request_of_init(&container_id, &InitRequest::Kill(program));
+                true
+            }
         }
+    }
+
+    /// Sends a request to a container init. Does not block.
+    fn request_of_init(
+        &self,
+        container_id: &ContainerId,
+        request: &InitRequest,
+    ) -> Result<(), String> {
+        let socket = self.program_requests.get(container_id);
+        let socket = socket.ok_or("the container takes no further programs")?;
+        let bytes = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        let sent = socket.send(&bytes).map_err(|error| error.to_string());
+        sent.map(drop)
     }
 
     fn serve(&mut self, work_dir: &Path, patience: Duration) -> bool {
@@ -430,9 +476,11 @@ impl Zygote {
             return false;
         }
         (self.patience, self.wait_deadline) = (patience, None);
+        let now = self.clock.now();
         let left = self.checkpointed.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
             pid: self.processes.leader(container_id),
+            age: self.processes.age(container_id, now),
         });
         let left = left.collect();
         self.send(Report::Resumed { left });
@@ -461,6 +509,7 @@ impl Zygote {
                     is_command: matches!(request.program, ContainerProgram::Command(_)),
                     grace,
                     kill_wanted: false,
+                    since: self.clock.now(),
                     event: None,
                 };
                 self.processes.started(pid.as_raw(), child);
@@ -485,13 +534,26 @@ impl Zygote {
         };
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
+        let programs = match request.takes_programs {
+            true => Some(program_sockets().map_err(|error| format!("socket: {error}"))?),
+            false => None,
+        };
         let forked = sys::fork_into(isolate::clone_flags(namespaces));
         match forked.map_err(|error| format!("fork: {error}"))? {
-            Forked::Parent(child) => Ok(child),
+            Forked::Parent(child) => {
+                if let Some((ours, _)) = programs {
+                    let container_id = request.container_id.clone();
+                    self.program_requests.insert(container_id, ours);
+                }
+                Ok(child)
+            }
             Forked::Child => {
+                let programs = Programs::on_request(programs.map(|(_, theirs)| theirs));
                 let ended = self
                     .become_init(zygote, &request.sandbox, &out, &error)
-                    .and_then(|signals| init::run(request, &self.own, signals, &self.init_reports));
+                    .and_then(|signals| {
+                        init::run(request, &self.own, signals, programs, &self.init_reports)
+                    });
                 if let Err(error) = &ended {
                     eprintln!("container init: {error}");
                 }
@@ -520,6 +582,7 @@ impl Zygote {
         std::env::set_current_dir(sandbox)?;
         self.connection.detach();
         (self.lock, self.inits) = (None, None);
+        self.program_requests.clear();
         signals()
     }
 
@@ -535,6 +598,9 @@ impl Zygote {
         self.read_init_reports();
         for (pid, termination) in ended {
             let container_id = self.processes.container_of(pid.as_raw()).cloned();
+            if let Some(container_id) = &container_id {
+                self.program_requests.remove(container_id);
+            }
             match self.processes.reaped(pid.as_raw(), termination) {
                 Some(report) => self.send(report),
                 None => self.kill_group(container_id.as_ref()),
@@ -554,7 +620,8 @@ impl Zygote {
     /// Handles the reports of container inits.
     fn read_init_reports(&mut self) {
         let mut buffer = [0; 16 * 1024];
-        // Terminates: it does not block, and each init sends two reports.
+        // Terminates: it does not block, and each init sends two reports, and one for each further
+        // program.
         while let Some(Ok(length)) = self.inits.as_ref().map(|inits| inits.recv(&mut buffer)) {
             match serde_json::from_slice::<InitReport>(&buffer[..length]) {
                 Ok(report) => {
@@ -636,6 +703,13 @@ fn kill_trees(leaders: &[i32]) -> io::Result<()> {
         kill_all(&all);
     }
     Ok(())
+}
+
+/// The zygote's end, which does not block, and the init's end of a socket for requests.
+fn program_sockets() -> io::Result<(UnixDatagram, UnixDatagram)> {
+    let (ours, theirs) = UnixDatagram::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((ours, theirs))
 }
 
 fn open_output(sandbox: &Path) -> Result<(File, File), String> {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::{ContainerId, Termination};
+use runtime::Instant;
 
 use super::wire::{ContainerEnd, InitEvent, InitReport, Report};
 use crate::host::procfs::{self, Process};
@@ -26,7 +27,9 @@ pub struct Child {
     pub grace: Duration,
     /// Whether it was asked to stop.
     pub kill_wanted: bool,
-    /// Its last report.
+    /// When it was started.
+    pub since: Instant,
+    /// Its last report, without those of further programs.
     pub event: Option<InitEvent>,
 }
 
@@ -60,6 +63,13 @@ impl ProcessTable {
         Some((pid, self.children.get_mut(&pid)?))
     }
 
+    /// The time since the start of a container; zero if it has ended.
+    pub fn age(&self, container_id: &ContainerId, now: Instant) -> Duration {
+        let child = self.leader(container_id);
+        let child = child.and_then(|pid| self.children.get(&pid));
+        child.map_or(Duration::ZERO, |child| now - child.since)
+    }
+
     /// The container of an init.
     pub fn container_of(&self, pid: i32) -> Option<&ContainerId> {
         self.children.get(&pid).map(|child| &child.container_id)
@@ -82,6 +92,13 @@ impl ProcessTable {
             event,
         } = report;
         let (pid, child) = self.child(&container_id)?;
+        if let InitEvent::ProgramEnded { program, end } = event {
+            return Some(Report::ProgramEnded {
+                container_id,
+                program,
+                end,
+            });
+        }
         let is_started = event == InitEvent::Started;
         child.event = Some(event);
         is_started.then_some(Report::Started { container_id, pid })
@@ -132,7 +149,10 @@ impl ProcessTable {
                 };
                 (exited(end), false)
             }
-            Some(InitEvent::Started) | None => (exited(ContainerEnd::Leader(termination)), false),
+            // The reports of further programs are not kept.
+            Some(InitEvent::Started | InitEvent::ProgramEnded { .. }) | None => {
+                (exited(ContainerEnd::Leader(termination)), false)
+            }
         };
         if is_clean {
             return Some(report);
@@ -207,6 +227,7 @@ mod tests {
             is_command,
             grace: Duration::from_secs(5),
             kill_wanted: false,
+            since: Instant::default(),
             event: None,
         }
     }

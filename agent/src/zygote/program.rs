@@ -62,6 +62,7 @@ pub fn program(
         },
         cgroup: None,
         rights: Rights::default(),
+        output_to_error: false,
     }
 }
 

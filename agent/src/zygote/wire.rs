@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use module_api::isolator::LaunchPlan;
-use protocol::{CommandInfo, ContainerId, Termination};
+use protocol::{CommandInfo, ContainerId, Termination, Uuid};
 use serde::{Deserialize, Serialize};
 
 use crate::host::sys::Account;
@@ -53,6 +53,17 @@ pub struct LaunchRequest {
     pub grace: Duration,
     /// Its control groups, namespaces and the like.
     pub plan: LaunchPlan,
+    /// Whether further programs may be started in it. Costs the zygote a descriptor.
+    pub takes_programs: bool,
+}
+
+/// How a further program in a container ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProgramEnd {
+    /// It ended; the processes of its group are gone.
+    Ended(Termination),
+    /// It could not be started.
+    NotStarted(String),
 }
 
 /// How a container ended. None of its processes is left, unless the kernel cannot end one.
@@ -78,6 +89,8 @@ pub struct LeftContainer {
     pub container_id: ContainerId,
     /// Its session leader; `None` if it has ended. Its end is reported later.
     pub pid: Option<i32>,
+    /// The time since its start; zero if it has ended.
+    pub age: Duration,
 }
 
 /// A request of an agent.
@@ -120,6 +133,24 @@ pub enum Request {
         /// The container.
         container_id: ContainerId,
     },
+    /// Start a further program in a container, as its user and with its environment. Its output is
+    /// appended to `stderr`. `ProgramEnded` follows, unless the container ends. It does not outlive
+    /// the agent.
+    RunProgram {
+        /// The container.
+        container_id: ContainerId,
+        /// Unique among all programs.
+        program: Uuid,
+        /// The program.
+        command: CommandInfo,
+    },
+    /// Kill a further program.
+    KillProgram {
+        /// The container.
+        container_id: ContainerId,
+        /// The program.
+        program: Uuid,
+    },
 }
 
 /// A report of a zygote.
@@ -159,6 +190,31 @@ pub enum Report {
         /// How.
         end: ContainerEnd,
     },
+    /// A further program has ended.
+    ProgramEnded {
+        /// The container.
+        container_id: ContainerId,
+        /// The program.
+        program: Uuid,
+        /// How.
+        end: ProgramEnd,
+    },
+}
+
+/// A request of the zygote to a container init: one JSON object in one datagram.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitRequest {
+    /// Start a further program.
+    Run {
+        /// Its id.
+        program: Uuid,
+        /// The program.
+        command: CommandInfo,
+    },
+    /// Kill a further program.
+    Kill(Uuid),
+    /// Kill all further programs.
+    KillAll,
 }
 
 /// A report of a container init to its zygote: one JSON object in one datagram.
@@ -187,6 +243,13 @@ pub enum InitEvent {
         kill_wanted: bool,
         /// Whether all processes that it started have ended too.
         is_clean: bool,
+    },
+    /// A further program has ended.
+    ProgramEnded {
+        /// Its id.
+        program: Uuid,
+        /// How.
+        end: ProgramEnd,
     },
 }
 

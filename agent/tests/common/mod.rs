@@ -370,19 +370,8 @@ pub fn checkpointing_framework() -> FrameworkInfo {
 }
 
 pub fn task(id: &str, command: CommandInfo) -> TaskInfo {
-    TaskInfo {
-        name: id.into(),
-        task_id: task_id(id),
-        agent_id: agent_id(),
-        resources: Resources::parse("cpus:0.1;mem:32").unwrap(),
-        command: Some(command),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        limits: Default::default(),
-        labels: Default::default(),
-        container: None,
-    }
+    let resources = Resources::parse("cpus:0.1;mem:32").unwrap();
+    TaskInfo::new(task_id(id), agent_id(), resources).with_command(command)
 }
 
 /// A module that returns the given answers in order, and then none.
@@ -494,7 +483,11 @@ impl LauncherControl {
     pub fn with_left(container_id: ContainerId) -> Self {
         let pid = Some(1 << 22);
         Self {
-            left: vec![LeftContainer { container_id, pid }],
+            left: vec![LeftContainer {
+                container_id,
+                pid,
+                age: Duration::ZERO,
+            }],
             ..Self::prompt()
         }
     }

@@ -7,6 +7,7 @@
     reason = "a test's helpers may fall like the test"
 )]
 
+mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod fetcher;
@@ -990,6 +991,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         outlives: true,
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
+        takes_programs: false,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
@@ -1012,4 +1014,5 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
     let left = start().unwrap().left();
     let names: Vec<&str> = left.iter().map(|one| one.container_id.as_str()).collect();
     assert_eq!(names, ["runs"]);
+    assert!(left[0].age > Duration::ZERO);
 }

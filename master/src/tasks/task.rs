@@ -5,7 +5,8 @@
 use protocol::digest::TaskContent;
 use protocol::task::{ContainerInfo, Labels, TaskLimits, labels_bytes};
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+    AgentId, ExecutorId, FrameworkId, HealthCheck, KillPolicy, TaskId, TaskInfo, TaskState,
+    TaskStatus, Uuid,
 };
 use resources::{Resources, excerpt};
 use runtime::Timestamp;
@@ -46,6 +47,8 @@ pub struct Task {
     pub user: Option<String>,
     /// Its kill policy, if specified.
     pub kill_policy: Option<KillPolicy>,
+    /// Its health check, if specified.
+    pub health_check: Option<Box<HealthCheck>>,
     /// How much more than its resources it may use.
     pub limits: TaskLimits,
     /// The newest state that its agent has reported.
@@ -89,6 +92,7 @@ impl Task {
             container: info.container.clone(),
             user: command.and_then(|command| command.user.clone()),
             kill_policy: info.kill_policy,
+            health_check: info.health_check.clone(),
             limits: info.limits,
             state,
             told: state,
@@ -117,7 +121,10 @@ impl Task {
         let statuses: usize = self.statuses.iter().map(text).sum();
         let container = self.container.as_ref();
         let container = container.map_or(0, |container| container.text_bytes());
-        self.name.len() + labels_bytes(&self.labels) + container + statuses
+        let health_check = self.health_check.as_ref();
+        let health_check = health_check.map_or(0, |check| check.kind.text_bytes());
+        let settings = container + health_check;
+        self.name.len() + labels_bytes(&self.labels) + settings + statuses
     }
 
     /// Drops the texts of the newest status.
@@ -133,6 +140,7 @@ impl Task {
         if self.bytes() > 2 * TASK_BYTES_MAX {
             self.labels.clear();
             self.container = None;
+            self.health_check = None;
             self.name = excerpt(&self.name);
         }
     }

@@ -5,12 +5,14 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `checks` | checks and health checks of a task |
 //! | `conversion` | validation of a framework's conversion |
 //! | `group` | LAUNCH_GROUP: whether the offers suffice for all of its tasks |
 //! | `refusal` | the rules of Mesos 1.11 for operations, with its messages |
 //! | `report` | consistency of an agent's report |
 //! | `size` | bounds on the texts that a framework chooses and the master remembers |
 
+mod checks;
 mod conversion;
 mod group;
 mod refusal;
@@ -309,6 +311,7 @@ impl TaskRules<'_> {
             let expected = "the name of a user: this master was started with --no-root_submissions";
             return Err(Invalid::new("framework.user", user, expected).into());
         }
+        self.check_checks(task)?;
         self.check_active_bytes(task)?;
         check_limits(task)?;
         self.check_resources(task)

@@ -23,11 +23,21 @@ const FRAMEWORK_BYTES_MAX: usize = 90 << 10;
 pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
     let executor = task.executor.as_ref();
     let command = task.command.as_ref().map_or(0, CommandInfo::text_bytes);
+    let health_check = task.health_check.as_ref();
+    let check = task.check.as_ref();
     let parts = [
         ("task.name", task.name.len()),
         ("task.labels", labels_bytes(&task.labels)),
         ("task.command", command),
         ("task.container", container_bytes(task)),
+        (
+            "task.health_check",
+            health_check.map_or(0, |check| check.kind.text_bytes()),
+        ),
+        (
+            "task.check",
+            check.map_or(0, |check| check.kind.text_bytes()),
+        ),
         (
             "task.executor",
             executor.map_or(0, ExecutorInfo::text_bytes),
@@ -65,7 +75,10 @@ pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
 /// Checks that the counted bytes of a framework's active tasks and executors leave room for a task
 /// and, if new, its executor. Small ones are not counted, so they always fit.
 pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(), Invalid> {
-    let own = counted(task.name.len() + labels_bytes(&task.labels) + container_bytes(task));
+    let health_check = task.health_check.as_ref();
+    let health_check = health_check.map_or(0, |check| check.kind.text_bytes());
+    let settings = container_bytes(task) + health_check;
+    let own = counted(task.name.len() + labels_bytes(&task.labels) + settings);
     let executor = task.executor.as_ref().filter(|_| is_new);
     let own = own + executor.map_or(0, |executor| counted(executor_bytes(executor)));
     if own == 0 || others + own <= ACTIVE_BYTES_MAX {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use protocol::task::check::{CheckInfo, CheckKind, CheckTiming, HealthCheck, HttpCheck};
 use protocol::task::{Limit, TaskLimits};
 use protocol::{FrameworkId, TaskId, TaskState};
 use resources::Revocable;
@@ -108,6 +109,64 @@ fn check(task: &TaskInfo, offered: &str, tasks: &Tasks) -> Result<Needs, TaskInv
         policy: &policy,
     };
     rules.check(task)
+}
+
+/// SPEC 5.4: the words of Mesos 1.11.
+#[test]
+fn invalid_checks_have_the_messages_of_mesos() {
+    let http = |scheme: &str, path: &str| {
+        CheckKind::Http(HttpCheck {
+            port: 80,
+            path: Some(path.to_owned()),
+            scheme: Some(scheme.to_owned()),
+            ..HttpCheck::default()
+        })
+    };
+    let message = |kind: &CheckKind| {
+        let timing = CheckTiming::default();
+        let plain = CheckInfo {
+            kind: kind.clone(),
+            timing,
+        };
+        let health = HealthCheck {
+            kind: kind.clone(),
+            timing,
+            grace_period: Duration::ZERO,
+            consecutive_failures: 1,
+        };
+        let with_check = TaskInfo {
+            check: Some(Box::new(plain)),
+            ..good()
+        };
+        let with_health = TaskInfo {
+            health_check: Some(Box::new(health)),
+            ..good()
+        };
+        [with_check, with_health].map(|task| match check(&task, "cpus:4;mem:128", &running()) {
+            Ok(_) => String::new(),
+            Err(invalid) => invalid.message,
+        })
+    };
+    assert_eq!(message(&http("https", "/ok")), ["", ""]);
+    assert_eq!(
+        message(&http("http", "ok")),
+        [
+            "Task uses invalid check: The path 'ok' of HTTP check must start with '/'",
+            "Task uses invalid health check: The path 'ok' of HTTP health check must start with '/'"
+        ]
+    );
+    assert_eq!(
+        message(&http("ftp", "/"))[1],
+        "Task uses invalid health check: Unsupported HTTP health check scheme: 'ftp'"
+    );
+    let empty = CheckKind::Command(CommandInfo::shell(""));
+    let [check, health] = message(&empty);
+    let owner = "Task uses invalid check: Check's `CommandInfo` is invalid: task.check.command";
+    assert!(check.starts_with(owner), "{check}");
+    let owner = "Task uses invalid health check: Health check's `CommandInfo` is invalid: ";
+    assert!(health.starts_with(owner), "{health}");
+    let large = CheckKind::Command(CommandInfo::shell("x".repeat(2 << 20)));
+    assert!(message(&large)[0].starts_with("task.check is"));
 }
 
 // Covers 5.12 Isolation; S125 in part: the master's rules for limits.

@@ -54,5 +54,7 @@ pub use offers::wants::{Demand, Wants};
 pub use operation::{AgentResources, Operation, OperationState, OperationStatus, OperationUpdate};
 pub use quota::Quota;
 pub use task::status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
-pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo, Uri};
+pub use task::{
+    CheckInfo, CommandInfo, ExecutorInfo, HealthCheck, KillPolicy, Labels, TaskInfo, Uri,
+};
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};

@@ -166,6 +166,65 @@ where
     assert_eq!(Ours::try_from(&theirs).unwrap_err().to_string(), words);
 }
 
+/// SPEC 5.4: the words of Mesos 1.11.
+#[test]
+fn incomplete_checks_are_refused_in_mesos_words() {
+    let refused_task = |more: &str, words: &str| {
+        let task = format!(
+            r#"{{"name": "t", "task_id": {{"value": "t"}}, "agent_id": {{"value": "a"}}, {more}}}"#
+        );
+        refused::<schema::TaskInfo, protocol::TaskInfo>(&task, words);
+    };
+    for (check, words) in [
+        ("{}", "HealthCheck must specify 'type'"),
+        (
+            r#"{"type": "UNKNOWN"}"#,
+            "'UNKNOWN' is not a valid health check type",
+        ),
+        (
+            r#"{"type": "COMMAND"}"#,
+            "Expecting 'command' to be set for COMMAND health check",
+        ),
+        (
+            r#"{"type": "COMMAND", "command": {"shell": true}}"#,
+            "Command health check must contain 'shell command'",
+        ),
+        (
+            r#"{"type": "HTTP"}"#,
+            "Expecting 'http' to be set for HTTP health check",
+        ),
+        (
+            r#"{"type": "TCP", "tcp": {"port": 1}, "grace_period_seconds": -1}"#,
+            "Expecting 'grace_period_seconds' to be non-negative",
+        ),
+    ] {
+        let words = format!("Task uses invalid health check: {words}");
+        refused_task(&format!(r#""health_check": {check}"#), &words);
+    }
+    for (check, words) in [
+        ("{}", "CheckInfo must specify 'type'"),
+        (
+            r#"{"type": "TCP"}"#,
+            "Expecting 'tcp' to be set for TCP check",
+        ),
+        (
+            r#"{"type": "COMMAND", "command": {"command": {"shell": false}}}"#,
+            "Command check must contain 'executable path'",
+        ),
+        (
+            r#"{"type": "TCP", "tcp": {"port": 1}, "delay_seconds": -0.5}"#,
+            "Expecting 'delay_seconds' to be non-negative",
+        ),
+    ] {
+        let words = format!("Task uses invalid check: {words}");
+        refused_task(&format!(r#""check": {check}"#), &words);
+    }
+    refused_task(
+        r#""max_completion_time": {"nanoseconds": -1}"#,
+        "Task's `max_completion_time` must be non-negative",
+    );
+}
+
 #[test]
 fn unsupported_fields_are_refused_by_name() {
     let task = |more: &str| {
@@ -224,10 +283,6 @@ fn unsupported_fields_are_refused_by_name() {
     ] {
         refused_task(&format!(r#""container": {{{container}}}"#), words);
     }
-    refused_task(
-        r#""health_check": {"type": "TCP"}"#,
-        "health_check is `set`: expected nothing, since tasks are not checked yet",
-    );
     refused_task(
         r#""command": {"value": "x", "uris": {"value": "hdfs://h/f"}}"#,
         "command.uris[0].value is `hdfs://h/f`: expected a URI of a scheme among http, https, file",

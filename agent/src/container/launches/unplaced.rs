@@ -62,19 +62,7 @@ impl UnplacedTasks {
 
 /// A placeholder for a task that a kill names and that was never here.
 pub(in crate::container) fn placeholder(kill: &KillTask, agent: AgentId) -> TaskInfo {
-    TaskInfo {
-        name: kill.task_id.to_string(),
-        task_id: kill.task_id.clone(),
-        agent_id: agent,
-        resources: Resources::new(),
-        command: None,
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        limits: Default::default(),
-        labels: Default::default(),
-        container: None,
-    }
+    TaskInfo::new(kill.task_id.clone(), agent, Resources::new())
 }
 
 impl Containerizer {

@@ -2,15 +2,17 @@
 //! would.
 //!
 //! Pure. States, messages and their order are those of Mesos' command executor (SPEC 5.4), whose
-//! updates have no reason.
+//! updates have a reason only for results of checks and an exceeded completion time.
 
 use std::time::Duration;
 
 use protocol::{
-    Capability, ContainerId, KillPolicy, Source, TaskId, TaskInfo, TaskState, Termination, Uuid,
+    Capability, ContainerId, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, Termination,
+    Uuid,
 };
 
 use super::{Container, Effect, Phase, TaskReport};
+use crate::container::checks::verdict::HealthChange;
 use crate::launcher::ContainerEnd;
 
 /// Default time between SIGTERM and SIGKILL.
@@ -22,8 +24,35 @@ pub fn kill_grace(info: &TaskInfo) -> Duration {
         .map_or(GRACE_DEFAULT, |policy| policy.grace_period)
 }
 
+/// The state of a command that its task's state does not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CommandState {
+    /// The time since its start, when this agent process took it over.
+    pub(super) age: Duration,
+    /// Whether it was asked to end.
+    killed: bool,
+    /// Whether that was for its health.
+    is_unhealthy: bool,
+    /// Whether that was for its completion time.
+    is_overdue: bool,
+    /// The last reported health.
+    healthy: Option<bool>,
+    /// The last reported result of its check.
+    check_result: Option<i32>,
+}
+
+/// Whether an update with this reason has the result of a check.
+pub fn is_check_update(reason: Option<Reason>) -> bool {
+    let reasons = [
+        Reason::TaskCheckStatusUpdated,
+        Reason::TaskHealthCheckStatusUpdated,
+    ];
+    reason.is_some_and(|reason| reasons.contains(&reason))
+}
+
 /// The id of a command's update. The next agent process reports a state that was not stored under
-/// the same id, so that its framework is told of it once. A command has each state once.
+/// the same id, so that its framework is told of it once. A command has each state once, except for
+/// results of checks, which have ids of their own.
 pub fn update_id(container: &ContainerId, state: TaskState) -> Option<Uuid> {
     let mut id = Uuid::parse(container.as_str())?;
     id.0[15] ^= state as u8 + 1;
@@ -57,8 +86,89 @@ impl Container {
             (TaskState::Starting, TaskState::Running),
         ] {
             for id in self.tasks_in(|state| state == before) {
-                effects.extend(self.report_command(&id, state, String::new(), None));
+                effects.extend(self.report_command(&id, state));
             }
+        }
+        // An earlier agent process may have asked it to end.
+        self.command.killed |= !self
+            .tasks_in(|state| state == TaskState::Killing)
+            .is_empty();
+        if self.command.killed {
+            return effects;
+        }
+        let tasks = || self.tasks.values().map(|task| &task.info);
+        if tasks().any(|task| task.health_check.is_some() || task.check.is_some()) {
+            effects.push(Effect::StartChecks);
+        }
+        let limits = tasks().filter_map(|task| task.max_completion_time);
+        if let Some(limit) = limits.filter(|limit| !limit.is_zero()).min() {
+            let rest = limit.saturating_sub(self.command.age);
+            match rest.is_zero() {
+                true => effects.extend(self.completion_overdue(rest)),
+                false => effects.push(Effect::AwaitCompletion(rest)),
+            }
+        }
+        effects
+    }
+
+    /// The time since its start, when this agent process took it over.
+    pub fn age(&self) -> Duration {
+        self.command.age
+    }
+
+    /// Whether results of checks count: its command runs and was not asked to end.
+    pub fn is_checked(&self) -> bool {
+        let runs = self.is_command && self.phase == Phase::Running && !self.is_gone;
+        runs && !self.command.killed
+    }
+
+    /// A result of the health check; an unhealthy task may be killed.
+    pub fn health_changed(&mut self, change: HealthChange) -> Vec<Effect> {
+        if !self.is_checked() {
+            return Vec::new();
+        }
+        self.command.healthy = Some(change.healthy);
+        let mut effects = self.report_checks(Reason::TaskHealthCheckStatusUpdated);
+        if change.kill {
+            self.command.is_unhealthy = true;
+            for id in self.tasks_in(|state| !state.is_terminal()) {
+                effects.extend(self.kill_command(&id, None));
+            }
+        }
+        effects
+    }
+
+    /// The result of the check has changed.
+    pub fn check_changed(&mut self, result: Option<i32>) -> Vec<Effect> {
+        if !self.is_checked() {
+            return Vec::new();
+        }
+        self.command.check_result = result;
+        self.report_checks(Reason::TaskCheckStatusUpdated)
+    }
+
+    /// Its maximum completion time has passed. As in Mesos, it has no time to end, and its killing
+    /// is not reported.
+    pub fn completion_overdue(&mut self, _: Duration) -> Vec<Effect> {
+        if !self.is_checked() {
+            return Vec::new();
+        }
+        (self.command.killed, self.command.is_overdue) = (true, true);
+        vec![Effect::Terminate(Duration::ZERO)]
+    }
+
+    /// Reports the newest results of its checks with the state that it has.
+    fn report_checks(&mut self, reason: Reason) -> Vec<Effect> {
+        let (healthy, result) = (self.command.healthy, self.command.check_result);
+        let mut effects = Vec::new();
+        for id in self.tasks_in(|state| state == TaskState::Running) {
+            let report = self.command_report(&id, TaskState::Running);
+            effects.extend(self.report(TaskReport {
+                reason: Some(reason),
+                healthy,
+                check_result: report.check_result.map(|_| result),
+                ..report
+            }));
         }
         effects
     }
@@ -71,13 +181,19 @@ impl Container {
 
     /// The container has ended.
     pub fn ended(&mut self, end: ContainerEnd) -> Vec<Effect> {
+        let is_overdue = self.command.is_overdue;
+        let mut reason = None;
         let (state, message, termination) = match end {
             ContainerEnd::Leader(termination) => return self.exited(Some(termination)),
             ContainerEnd::Command {
                 termination,
                 kill_wanted,
             } => {
-                let (state, message) = outcome(termination, kill_wanted);
+                let (mut state, message) = outcome(termination, kill_wanted);
+                if kill_wanted && is_overdue {
+                    state = TaskState::Failed;
+                    reason = Some(Reason::MaxCompletionTimeReached);
+                }
                 (state, message, Some(termination))
             }
             ContainerEnd::CommandNotStarted(reason) => {
@@ -88,7 +204,15 @@ impl Container {
         let mut effects = Vec::new();
         if self.end_status.is_none() {
             for id in self.tasks_in(|state| !state.is_terminal()) {
-                effects.extend(self.report_command(&id, state, message.clone(), termination));
+                let report = self.command_report(&id, state);
+                let is_unhealthy = self.command.is_unhealthy && state == TaskState::Killed;
+                effects.extend(self.report(TaskReport {
+                    reason,
+                    message: message.clone(),
+                    termination,
+                    healthy: is_unhealthy.then_some(false),
+                    ..report
+                }));
             }
         }
         effects.extend(self.exited(termination));
@@ -117,11 +241,12 @@ impl Container {
     }
 
     fn terminate(&mut self, grace: Duration) -> Vec<Effect> {
+        self.command.killed = true;
         let mut effects = Vec::new();
         if self.framework.can(Capability::TaskKillingState) {
             let is_first = |state: TaskState| !state.is_terminal() && state != TaskState::Killing;
             for id in self.tasks_in(is_first) {
-                effects.extend(self.report_command(&id, TaskState::Killing, String::new(), None));
+                effects.extend(self.report_command(&id, TaskState::Killing));
             }
         }
         effects.push(Effect::Terminate(grace));
@@ -133,21 +258,25 @@ impl Container {
         tasks.map(|(id, _)| id.clone()).collect()
     }
 
-    fn report_command(
-        &mut self,
-        task_id: &TaskId,
-        state: TaskState,
-        message: String,
-        termination: Option<Termination>,
-    ) -> Option<Effect> {
-        self.report(TaskReport {
+    fn report_command(&mut self, task_id: &TaskId, state: TaskState) -> Option<Effect> {
+        let report = self.command_report(task_id, state);
+        self.report(report)
+    }
+
+    /// A report as an executor would make it: without a result of the check, if there is one.
+    fn command_report(&self, task_id: &TaskId, state: TaskState) -> TaskReport {
+        let task = self.tasks.get(task_id);
+        let has_check = task.is_some_and(|task| task.info.check.is_some());
+        TaskReport {
             task_id: task_id.clone(),
             state,
             source: Source::Executor,
             reason: None,
-            message,
-            termination,
-        })
+            message: String::new(),
+            termination: None,
+            healthy: None,
+            check_result: has_check.then_some(None),
+        }
     }
 }
 
@@ -187,6 +316,7 @@ fn signal_name(signal: i32) -> String {
 mod tests {
     use super::super::tests::{id, task};
     use super::*;
+    use protocol::task::check::{CheckInfo, CheckKind, CheckTiming, HealthCheck, TcpCheck};
     use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, Termination};
 
     const EXITED: Termination = Termination::Exited(0);
@@ -377,6 +507,119 @@ mod tests {
         assert!(ids.iter().all(Option::is_some));
         assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
         assert_eq!(update_id(&container, TaskState::Running), ids[1]);
+    }
+
+    fn checked(capabilities: &[Capability]) -> Container {
+        let kind = CheckKind::Tcp(TcpCheck::default());
+        let timing = CheckTiming::default();
+        let info = TaskInfo {
+            health_check: Some(Box::new(HealthCheck {
+                kind: kind.clone(),
+                timing,
+                grace_period: Duration::ZERO,
+                consecutive_failures: 3,
+            })),
+            check: Some(Box::new(CheckInfo { kind, timing })),
+            ..task("t")
+        };
+        let mut container = launched(info, capabilities);
+        let effects = container.started(42);
+        assert_eq!(effects.last(), Some(&Effect::StartChecks));
+        assert_eq!(results(&effects), [(None, Some(None)); 2]);
+        container
+    }
+
+    /// The health and the check's result of each report.
+    fn results(effects: &[Effect]) -> Vec<(Option<bool>, Option<Option<i32>>)> {
+        let result = |effect: &Effect| match effect {
+            Effect::Report(report) => Some((report.healthy, report.check_result)),
+            _ => None,
+        };
+        effects.iter().filter_map(result).collect()
+    }
+
+    fn healthy(healthy: bool, kill: bool) -> HealthChange {
+        HealthChange { healthy, kill }
+    }
+
+    /// SPEC 5.12: each update has the newest of both, others have neither.
+    // Covers 5.12 Health and checks.
+    #[test]
+    fn results_of_checks_are_updates_of_a_running_task() {
+        let mut container = checked(&[]);
+        let effects = container.health_changed(healthy(true, false));
+        assert_eq!(
+            reports(&effects),
+            ["TASK_RUNNING TaskHealthCheckStatusUpdated: "]
+        );
+        assert_eq!(results(&effects), [(Some(true), Some(None))]);
+        let effects = container.check_changed(Some(1));
+        assert_eq!(reports(&effects), ["TASK_RUNNING TaskCheckStatusUpdated: "]);
+        assert_eq!(results(&effects), [(Some(true), Some(Some(1)))]);
+        let effects = container.health_changed(healthy(false, false));
+        assert_eq!(results(&effects), [(Some(false), Some(Some(1)))]);
+        container.kill(&id("t"), None);
+        assert!(!container.is_checked());
+        assert_eq!(container.check_changed(None), []);
+        assert_eq!(container.health_changed(healthy(false, true)), []);
+        let effects = container.ended(command(TERMINATED, true));
+        assert_eq!(results(&effects), [(None, Some(None))]);
+    }
+
+    #[test]
+    fn unhealthy_task_is_killed_as_by_its_framework() {
+        let mut container = checked(&[Capability::TaskKillingState]);
+        let effects = container.health_changed(healthy(false, true));
+        let unhealthy = "TASK_RUNNING TaskHealthCheckStatusUpdated: ";
+        assert_eq!(reports(&effects), [unhealthy, "TASK_KILLING "]);
+        assert_eq!(effects.last(), Some(&Effect::Terminate(GRACE_DEFAULT)));
+        let effects = container.ended(command(TERMINATED, true));
+        let killed = "TASK_KILLED Command terminated with signal Terminated";
+        assert_eq!(reports(&effects), [killed]);
+        assert_eq!(results(&effects), [(Some(false), Some(None))]);
+    }
+
+    /// SPEC 5.4, 5.12.
+    #[test]
+    fn task_that_takes_too_long_fails_without_a_grace_period() {
+        let minute = Duration::from_secs(60);
+        let info = |limit| TaskInfo {
+            max_completion_time: Some(limit),
+            ..task("t")
+        };
+        let late = || {
+            let mut container = launched(info(minute), &[Capability::TaskKillingState]);
+            let effects = container.started(42);
+            assert_eq!(effects.last(), Some(&Effect::AwaitCompletion(minute)));
+            container
+        };
+        let mut container = late();
+        let effects = container.completion_overdue(minute);
+        assert_eq!(effects, [Effect::Terminate(Duration::ZERO)]);
+        let effects = container.ended(command(TERMINATED, true));
+        let message = "Command terminated with signal Terminated";
+        let failed = format!("TASK_FAILED MaxCompletionTimeReached: {message}");
+        assert_eq!(reports(&effects), [failed]);
+
+        let mut container = late();
+        container.completion_overdue(minute);
+        let effects = container.ended(command(EXITED, false));
+        let finished = "TASK_FINISHED Command exited with status 0";
+        assert_eq!(reports(&effects), [finished], "it ended before the kill");
+
+        let mut container = late();
+        container.kill(&id("t"), None);
+        assert_eq!(
+            container.completion_overdue(minute),
+            [],
+            "it keeps its grace"
+        );
+
+        let mut unlimited = launched(info(Duration::ZERO), &[]);
+        assert_eq!(reports(&unlimited.started(42)).len(), 2);
+        let mut recovered = launched(info(minute), &[]).with_age(minute);
+        let effects = recovered.started(42);
+        assert_eq!(effects.last(), Some(&Effect::Terminate(Duration::ZERO)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use protocol::{
 use resources::Resources;
 use runtime::Pid;
 
-use self::command::kill_grace;
+use self::command::{CommandState, kill_grace};
 use self::disconnected::Disconnections;
 use super::history::without_data;
 
@@ -60,6 +60,10 @@ pub enum Effect {
     DestroyAfter(Duration),
     /// Set the deadline for subscribing again.
     AwaitReturn,
+    /// Start the checks of the command's task.
+    StartChecks,
+    /// Set the deadline for the end of the command.
+    AwaitCompletion(Duration),
     /// Ask the command's processes to end, and kill those that remain after this time.
     Terminate(Duration),
     /// Kill all its processes.
@@ -85,6 +89,10 @@ pub struct TaskReport {
     pub message: String,
     /// How the command ended.
     pub termination: Option<Termination>,
+    /// The result of the command's health check, if it is reported.
+    pub healthy: Option<bool>,
+    /// The result of the command's check, if it has one: `Some(None)` without a result.
+    pub check_result: Option<Option<i32>>,
 }
 
 /// How to handle a status from the executor.
@@ -209,6 +217,8 @@ pub struct Container {
     exceeded: Option<Resources>,
     /// Whether its processes are gone, although its end is not handled yet.
     is_gone: bool,
+    /// The state of its command.
+    command: CommandState,
 }
 
 impl Container {
@@ -240,6 +250,7 @@ impl Container {
             end_status: None,
             exceeded: None,
             is_gone: false,
+            command: CommandState::default(),
         }
     }
 
@@ -671,6 +682,8 @@ impl Container {
             reason: Some(reason),
             message,
             termination: None,
+            healthy: None,
+            check_result: None,
         })
     }
 

@@ -56,6 +56,12 @@ impl Container {
         container
     }
 
+    /// Sets the time since its start.
+    pub fn with_age(mut self, age: Duration) -> Self {
+        self.command.age = age;
+        self
+    }
+
     /// Continues after the restart of the agent. An executor must subscribe again; a command that
     /// lives need not.
     pub fn resume(&mut self) -> Vec<Effect> {

@@ -9,19 +9,9 @@ use runtime::{NodeId, Timestamp};
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) fn task(id: &str) -> TaskInfo {
-    TaskInfo {
-        name: id.into(),
-        task_id: TaskId::new(id).unwrap(),
-        agent_id: AgentId::new("s").unwrap(),
-        resources: Resources::parse("cpus:1;mem:32").unwrap(),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        limits: Default::default(),
-        labels: Default::default(),
-        container: None,
-    }
+    let resources = Resources::parse("cpus:1;mem:32").unwrap();
+    let (id, agent_id) = (TaskId::new(id).unwrap(), AgentId::new("s").unwrap());
+    TaskInfo::new(id, agent_id, resources).with_command(CommandInfo::shell("true"))
 }
 
 fn container() -> Container {

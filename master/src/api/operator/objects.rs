@@ -21,7 +21,7 @@ use v1::schema::master::{
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo,
-    FrameworkInfo, InverseOffer, KillPolicy, Operation, Role,
+    FrameworkInfo, HealthCheck, InverseOffer, KillPolicy, Operation, Role,
 };
 
 use crate::agents::Agent;
@@ -69,6 +69,7 @@ impl Describe<v1::schema::Task> for Unlimited<'_> {
             .discovery(discovery(&task.labels))
             .container(write_container(task.container.as_deref()))
             .user(task.user.as_deref())
+            .health_check(task.health_check.as_deref().map(HealthCheck::from))
             .kill_policy(task.kill_policy.as_ref().map(KillPolicy::from));
     }
 }

@@ -78,6 +78,10 @@ impl Serialize for TaskEntry<'_> {
         if let Some(discovery) = discovery(&task.labels) {
             object.serialize_entry("discovery", &Json(&discovery))?;
         }
+        if let Some(check) = &task.health_check {
+            let check = v1::schema::HealthCheck::from(check.as_ref());
+            object.serialize_entry("health_check", &Json(&check))?;
+        }
         object.end()
     }
 }

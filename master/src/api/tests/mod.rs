@@ -360,6 +360,12 @@ fn task_offer_and_executor_entries_have_all_keys() {
     task.kill_policy = Some(protocol::KillPolicy {
         grace_period: Duration::from_nanos(5),
     });
+    task.health_check = Some(Box::new(protocol::HealthCheck {
+        kind: protocol::task::check::CheckKind::Tcp(Default::default()),
+        timing: Default::default(),
+        grace_period: Duration::ZERO,
+        consecutive_failures: 3,
+    }));
     task.labels.extend([
         ("tier".to_owned(), "web".to_owned()),
         (
@@ -375,7 +381,7 @@ fn task_offer_and_executor_entries_have_all_keys() {
     assert_eq!(entry["user"], "alice");
     has_keys(
         &entry,
-        "id name framework_id executor_id slave_id state resources limits role statuses user labels discovery",
+        "id name framework_id executor_id slave_id state resources limits role statuses user labels discovery health_check",
     );
     let found = serde_json::json!({ "visibility": "EXTERNAL", "name": "shop" });
     assert_eq!(entry["discovery"], found);
@@ -393,6 +399,8 @@ fn task_offer_and_executor_entries_have_all_keys() {
     assert_eq!(said["discovery"], found);
     assert_eq!(said["labels"]["labels"], labels);
     assert_eq!(said["kill_policy"]["grace_period"]["nanoseconds"], 5);
+    assert_eq!(said["health_check"], entry["health_check"]);
+    assert_eq!(entry["health_check"]["delay_seconds"], 15.0);
     assert_eq!(said["statuses"][0]["container_status"], container);
     let offer = protocol::Offer {
         id: "o".parse().unwrap(),

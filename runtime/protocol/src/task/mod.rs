@@ -1,8 +1,9 @@
 //! Tasks, commands and executors.
 //!
-//! States, reasons and updates are in [`status`], settings of containers in [`container`], files to
-//! fetch in [`uri`].
+//! States, reasons and updates are in [`status`], checks in [`check`], settings of containers in
+//! [`container`], files to fetch in [`uri`].
 
+pub mod check;
 pub mod container;
 pub mod status;
 pub mod uri;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
+pub use check::{CheckInfo, HealthCheck};
 pub use container::ContainerInfo;
 pub use uri::Uri;
 
@@ -50,6 +52,12 @@ pub struct TaskInfo {
     pub data: Vec<u8>,
     /// How to kill the task; `None` leaves it to the executor.
     pub kill_policy: Option<KillPolicy>,
+    /// Decides whether it is killed.
+    pub health_check: Option<Box<HealthCheck>>,
+    /// Its result goes to the framework.
+    pub check: Option<Box<CheckInfo>>,
+    /// It is killed after this time; zero means no bound.
+    pub max_completion_time: Option<Duration>,
     /// How much more than its resources it may use.
     pub limits: TaskLimits,
     /// Labels; may contain [reserved ones](crate::text::reserved_labels).
@@ -116,6 +124,9 @@ impl TaskInfo {
             executor: None,
             data: Vec::new(),
             kill_policy: None,
+            health_check: None,
+            check: None,
+            max_completion_time: None,
             limits: TaskLimits::default(),
             labels: Labels::default(),
             container: None,

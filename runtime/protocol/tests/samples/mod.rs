@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use meros_protocol as protocol;
+use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol};
 use protocol::task::{Limit, TaskLimits};
 use protocol::view::*;
 use protocol::*;
@@ -74,6 +75,23 @@ pub fn task() -> TaskInfo {
         kill_policy: Some(KillPolicy {
             grace_period: Duration::from_secs(3),
         }),
+        health_check: Some(Box::new(HealthCheck {
+            kind: CheckKind::Http(HttpCheck {
+                port: 80,
+                path: Some("/".to_owned()),
+                scheme: None,
+                statuses: vec![200],
+                protocol: IpProtocol::V6,
+            }),
+            timing: CheckTiming::default(),
+            grace_period: Duration::from_secs(10),
+            consecutive_failures: 3,
+        })),
+        check: Some(Box::new(CheckInfo {
+            kind: CheckKind::Command(CommandInfo::shell("true")),
+            timing: CheckTiming::default(),
+        })),
+        max_completion_time: Some(Duration::from_secs(60)),
         limits: TaskLimits {
             cpus: Some(Limit::Amount(1.5)),
             mem: Some(Limit::Infinite),

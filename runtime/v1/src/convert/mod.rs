@@ -23,7 +23,7 @@
 //! | `resource` | resources and attributes |
 //! | `scheduler` | schedulers' calls and events |
 //! | `status` | task statuses |
-//! | `task` | tasks, commands and executors |
+//! | `task` | tasks with their checks, commands, executors and settings of containers |
 
 mod constraints;
 pub mod executor;
@@ -44,14 +44,15 @@ mod task;
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use labels::messages::{
-    check_status, discovery, keep_limitation, limitation, other_labels, other_labels_of_status,
+    check_status, discovery, keep_check_status, keep_limitation, limitation, other_labels,
+    other_labels_of_status,
 };
 pub use labels::{OrderedLabels, labels};
 pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, master_info, pid};
 pub use operation::known_operation;
 pub use resource::{InBothForms, describe_in_both_forms, describe_resources, write_resources};
 pub use status::{ContainerDescription, HostContainer, container_status};
-pub use task::{write_container, write_limits};
+pub use task::{check_result, write_container, write_limits};
 
 use std::fmt::Display;
 use std::time::Duration;

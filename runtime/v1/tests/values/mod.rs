@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use protocol::agent::{Domain, HttpEndpoint};
 use protocol::offers::wants::{Constraint, Predicate, Selector};
+use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol, TcpCheck};
 use protocol::task::container::{
     ContainerInfo, DockerNetwork, DockerOptions, Image, IpcMode, LinuxCapabilities, LinuxInfo,
     RLimit, RLimitKind, Seccomp, SoftHard, Volume as ContainerVolume,
     VolumeSource as ContainerVolumeSource,
 };
-use protocol::task::{Limit, TaskLimits};
+use protocol::task::{CheckInfo, HealthCheck, Limit, TaskLimits};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
@@ -300,6 +301,9 @@ impl Chance {
             kill_policy: self.some(|chance| KillPolicy {
                 grace_period: chance.duration(),
             }),
+            health_check: self.some(|chance| Box::new(chance.health_check())),
+            check: self.some(|chance| Box::new(chance.check())),
+            max_completion_time: self.some(Self::duration),
             limits: TaskLimits {
                 cpus: self.some(Self::limit),
                 mem: self.some(Self::limit),
@@ -307,6 +311,60 @@ impl Chance {
             labels: self.labels_of_what_is_found(),
             container: self.some(Self::container).map(Box::new),
         }
+    }
+
+    fn health_check(&mut self) -> HealthCheck {
+        let protocol = self.pick(&[IpProtocol::V4, IpProtocol::V6]);
+        let kind = match self.below(3) {
+            0 => CheckKind::Command(self.command()),
+            1 => CheckKind::Http(HttpCheck {
+                port: self.below(70_000) as u32,
+                path: self.some(Self::text),
+                scheme: self.some(Self::text),
+                statuses: self.list(|chance| chance.below(600) as u32),
+                protocol,
+            }),
+            _ => CheckKind::Tcp(TcpCheck { port: 80, protocol }),
+        };
+        HealthCheck {
+            kind,
+            timing: self.timing(),
+            grace_period: self.seconds(),
+            consecutive_failures: self.below(5) as u32,
+        }
+    }
+
+    fn check(&mut self) -> CheckInfo {
+        let port = self.below(70_000) as u32;
+        let kind = match self.below(3) {
+            0 => CheckKind::Command(self.command()),
+            1 => CheckKind::Http(HttpCheck {
+                port,
+                path: self.some(Self::text),
+                ..HttpCheck::default()
+            }),
+            _ => CheckKind::Tcp(TcpCheck {
+                port,
+                ..TcpCheck::default()
+            }),
+        };
+        CheckInfo {
+            kind,
+            timing: self.timing(),
+        }
+    }
+
+    fn timing(&mut self) -> CheckTiming {
+        CheckTiming {
+            delay: self.seconds(),
+            interval: self.seconds(),
+            timeout: self.seconds(),
+        }
+    }
+
+    /// Microseconds are the finest that a double of v1 carries.
+    fn seconds(&mut self) -> Duration {
+        Duration::from_micros(self.pick(&[0, 1, 250_000, 10_000_000]))
     }
 
     fn limit(&mut self) -> Limit {

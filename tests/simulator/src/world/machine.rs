@@ -154,6 +154,7 @@ impl Machine {
         let left = outliving.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
             pid: running.get(container_id).map(|running| running.pid),
+            age: Duration::ZERO,
         });
         Box::new(SimulatedLauncher {
             orders,

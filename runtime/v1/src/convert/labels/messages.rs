@@ -31,6 +31,11 @@ pub fn limitation(labels: &BTreeMap<String, String>) -> Option<TaskResourceLimit
     read_message(labels, LIMITATION)
 }
 
+/// Adds the newest result of a task's check to the labels of a status.
+pub fn keep_check_status(labels: &mut BTreeMap<String, String>, check: &CheckStatusInfo) {
+    keep_message(labels, CHECK_STATUS, Some(check));
+}
+
 /// Adds the limit that a task's container has exceeded to the labels of a status.
 pub fn keep_limitation(labels: &mut BTreeMap<String, String>, exceeded: &Resources) {
     let limitation = TaskResourceLimitation {

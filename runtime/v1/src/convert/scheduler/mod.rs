@@ -522,9 +522,13 @@ impl DecodedAccept {
         for (position, info) in infos.iter().enumerate() {
             let own = self.has_its_own_executor(info);
             let converted = own.and_then(|()| protocol::TaskInfo::try_from(info));
-            match converted.at(&format!("{list}[{position}]")) {
+            match converted {
                 Ok(task) => tasks.push(task),
-                Err(bad) => {
+                Err(mut bad) => {
+                    // Messages of Mesos have no field and stay to the word.
+                    if !bad.field.is_empty() {
+                        bad = within(bad, &format!("{list}[{position}]"));
+                    }
                     self.reject_task(info, Reason::TaskInvalid, &bad.to_string(), rejected);
                 }
             }

@@ -1,8 +1,13 @@
-//! Tasks, commands and executors; settings of containers are in [`container`].
+//! Tasks, commands and executors; their checks are in [`check`], settings of containers in
+//! [`container`].
 
+mod check;
 mod container;
 
+pub use check::check_result;
+
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use protocol::Uri;
 use protocol::task::{Limit, TaskLimits};
@@ -26,20 +31,6 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
     type Error = Invalid;
 
     fn try_from(task: &TaskInfo) -> Result<Self, Invalid> {
-        let unchecked = "nothing, since tasks are not checked yet";
-        refuse(
-            "health_check",
-            task.health_check.is_some(),
-            "set",
-            unchecked,
-        )?;
-        refuse("check", task.check.is_some(), "set", unchecked)?;
-        refuse(
-            "max_completion_time",
-            task.max_completion_time.is_some(),
-            "set",
-            "nothing, since tasks have no time limit yet",
-        )?;
         check_file(task.command.as_deref(), task.container.as_deref())?;
         Ok(Self {
             name: task.name.clone(),
@@ -54,6 +45,9 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
                 .map(|data| data.to_vec())
                 .unwrap_or_default(),
             kill_policy: some("kill_policy", task.kill_policy.as_ref())?,
+            health_check: read_boxed(task.health_check.as_deref())?,
+            check: read_boxed(task.check.as_deref())?,
+            max_completion_time: read_completion_time(task.max_completion_time.as_ref())?,
             limits: read_limits(&task.limits)?,
             labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
             container: some("container", task.container.as_deref())?.map(Box::new),
@@ -81,10 +75,30 @@ impl From<&protocol::TaskInfo> for TaskInfo {
             discovery: discovery(&task.labels).map(Box::new),
             container: task.container.as_deref().map(|one| Box::new(one.into())),
             kill_policy: task.kill_policy.as_ref().map(Into::into),
+            health_check: write_boxed(task.health_check.as_deref()),
+            check: write_boxed(task.check.as_deref()),
+            max_completion_time: task.max_completion_time.map(Into::into),
             limits: write_limits(&task.limits),
             ..Self::default()
         }
     }
+}
+
+fn read_boxed<'a, A, B: TryFrom<&'a A, Error = Invalid>>(
+    value: Option<&'a A>,
+) -> Result<Option<Box<B>>, Invalid> {
+    let read = value.map(B::try_from).transpose()?;
+    Ok(read.map(Box::new))
+}
+
+fn write_boxed<'a, A, B: From<&'a A>>(value: Option<&'a A>) -> Option<Box<B>> {
+    value.map(|value| Box::new(value.into()))
+}
+
+/// Not negative, else with Mesos' message.
+fn read_completion_time(given: Option<&DurationInfo>) -> Result<Option<Duration>, Invalid> {
+    let negative = |_| Invalid::message("Task's `max_completion_time` must be non-negative");
+    given.map(Duration::try_from).transpose().map_err(negative)
 }
 
 /// Only of `cpus` and `mem`, else with Mesos' message.

@@ -4,6 +4,8 @@
 //! executor was given at its start. Calls end in the same functions as the messages of native
 //! executors. Events go to the [`ExecutorStream`] of the newest subscription.
 
+pub mod stream;
+
 use std::collections::BTreeSet;
 
 use protocol::message::executor::ExecutorSubscribed;
@@ -12,9 +14,9 @@ use protocol::{ContainerId, ExecutorId, FrameworkId, Source, TaskId, TaskState, 
 use resources::Invalid;
 use runtime::prelude::*;
 
+use self::stream::{ExecutorStream, StreamClosing, StreamOpened};
 use super::Containerizer;
 use super::machine::{Container, Phase};
-use super::stream::{ExecutorStream, StreamClosing, StreamOpened};
 use super::table::ContainerTable;
 use crate::status::stream::{STATUS_BYTES_MAX, status_bytes};
 

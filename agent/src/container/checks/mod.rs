@@ -1,0 +1,212 @@
+//! The checks of one command task: one actor for each container that has any.
+//!
+//! Performs the task's check and its health check: each first after its delay, then each interval
+//! after the end of the last one. Judges health (`verdict`), and reports to the containerizer,
+//! which alone decides what follows. GETs and connections are made here (`probe`); commands are run
+//! in the container, through the containerizer. Ends with its container's command; a result that is
+//! late for it is lost.
+//!
+//! Mesos' executor lives on when the agent restarts; here the checks begin again: the first success
+//! is reported again, failures in a row are counted anew, and the delay and the grace period go on.
+
+mod probe;
+pub mod verdict;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::task::check::{CheckKind, CheckTiming};
+use protocol::{CommandInfo, TaskInfo, Termination, Uuid};
+use runtime::Instant;
+use runtime::prelude::*;
+
+use self::verdict::{Health, HealthChange, is_healthy};
+use crate::launcher::ProgramEnd;
+
+/// What a check reports or requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckEvent {
+    /// Run this command in the container, and report its end.
+    Run(Uuid, CommandInfo),
+    /// Kill this command.
+    Kill(Uuid),
+    /// A result of the health check that matters.
+    Health(HealthChange),
+    /// The result of the check has changed; see [`v1::convert::check_result`].
+    Result(Option<i32>),
+}
+
+/// Receives the events.
+pub type CheckEvents = Arc<dyn Fn(CheckEvent) + Send + Sync>;
+
+/// A command of a check has ended.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct CheckCommandEnded {
+    /// Its id.
+    pub program: Uuid,
+    /// How.
+    pub end: ProgramEnd,
+}
+
+/// Which of a task's checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Health,
+    Result,
+}
+
+/// A check.
+#[derive(Clone, Debug)]
+struct Check {
+    kind: CheckKind,
+    timing: CheckTiming,
+}
+
+/// The actor.
+pub struct Checker {
+    health: Option<(Check, Health)>,
+    check: Option<Check>,
+    /// The last reported result.
+    last: Option<i32>,
+    /// The age of the task when this actor was made.
+    age: Duration,
+    since: Instant,
+    /// Commands that run, with the timer of their timeout.
+    running: BTreeMap<Uuid, (Which, Option<TimerHandle>)>,
+    events: CheckEvents,
+}
+
+impl Checker {
+    /// The checks of this task, which has run for `age`.
+    pub fn new(task: &TaskInfo, age: Duration, events: CheckEvents) -> Self {
+        let health = task.health_check.as_ref().map(|health| {
+            let check = Check {
+                kind: health.kind.clone(),
+                timing: health.timing,
+            };
+            (check, Health::of(health))
+        });
+        let check = task.check.as_ref().map(|check| Check {
+            kind: check.kind.clone(),
+            timing: check.timing,
+        });
+        Self {
+            health,
+            check,
+            last: None,
+            age,
+            since: Instant::default(),
+            running: BTreeMap::new(),
+            events,
+        }
+    }
+
+    fn check(&self, which: Which) -> Option<&Check> {
+        match which {
+            Which::Health => self.health.as_ref().map(|(check, _)| check),
+            Which::Result => self.check.as_ref(),
+        }
+    }
+
+    fn perform(&mut self, which: Which, ctx: &mut Context<Self>) {
+        let Some(Check { kind, timing }) = self.check(which).cloned() else {
+            return;
+        };
+        let timeout = Some(timing.timeout).filter(|timeout| !timeout.is_zero());
+        match kind {
+            CheckKind::Command(command) => {
+                let program = Uuid(ctx.node().fresh_uuid());
+                let timer = timeout.map(|timeout| {
+                    ctx.after(timeout, move |this, ctx| {
+                        if let Some((which, _)) = this.running.remove(&program) {
+                            (this.events)(CheckEvent::Kill(program));
+                            this.done(which, None, ctx);
+                        }
+                    })
+                });
+                self.running.insert(program, (which, timer));
+                (self.events)(CheckEvent::Run(program, command));
+            }
+            other => {
+                let clock = ctx.clock().clone();
+                let probing = async move {
+                    let probing = probe::probe(&other);
+                    match timeout {
+                        Some(timeout) => clock.timeout(timeout, probing).await.ok().flatten(),
+                        None => probing.await,
+                    }
+                };
+                ctx.then(probing, move |this, result, ctx| {
+                    this.done(which, result, ctx);
+                });
+            }
+        }
+    }
+
+    fn done(&mut self, which: Which, result: Option<i32>, ctx: &mut Context<Self>) {
+        match which {
+            Which::Health => {
+                let age = self.age + (ctx.clock().now() - self.since);
+                let change = self.health.as_mut().and_then(|(check, health)| {
+                    let is_healthy = result.is_some_and(|result| is_healthy(&check.kind, result));
+                    health.judge(is_healthy, age)
+                });
+                if let Some(change) = change {
+                    (self.events)(CheckEvent::Health(change));
+                }
+            }
+            Which::Result if self.last != result => {
+                self.last = result;
+                (self.events)(CheckEvent::Result(result));
+            }
+            Which::Result => {}
+        }
+        if let Some(check) = self.check(which) {
+            let interval = check.timing.interval;
+            ctx.after(interval, move |this, ctx| this.perform(which, ctx));
+        }
+    }
+}
+
+impl Actor for Checker {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.since = ctx.clock().now();
+        for which in [Which::Result, Which::Health] {
+            if let Some(check) = self.check(which) {
+                let delay = check.timing.delay.saturating_sub(self.age);
+                ctx.after(delay, move |this, ctx| this.perform(which, ctx));
+            }
+        }
+    }
+}
+
+impl Process for Checker {
+    fn accepts(_: &mut RemoteHandlers<Self>) {}
+}
+
+impl Handler<CheckCommandEnded> for Checker {
+    type Result = ();
+    fn handle(&mut self, ended: CheckCommandEnded, ctx: &mut Context<Self>) {
+        let CheckCommandEnded { program, end } = ended;
+        // Late ones were counted as failed at their timeout.
+        let Some((which, timer)) = self.running.remove(&program) else {
+            return;
+        };
+        if let Some(timer) = timer {
+            ctx.cancel(timer);
+        }
+        let result = match end {
+            ProgramEnd::Ended(Termination::Exited(code)) => Some(code),
+            ProgramEnd::Ended(Termination::Signaled(_)) => None,
+            ProgramEnd::NotStarted(reason) => {
+                tracing::info!(reason, "a check's command was not started");
+                None
+            }
+        };
+        self.done(which, result, ctx);
+    }
+}

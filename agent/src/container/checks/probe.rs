@@ -1,0 +1,159 @@
+//! GETs and connections to a task's loopback address, without a program of the host.
+//!
+//! As in Mesos, the certificate of an `https` check is not verified, redirects are followed and the
+//! body does not matter. Unlike there, only redirects to the same host and port are followed: these
+//! requests come from the agent, and a task must not send it to other addresses. Another redirect
+//! is the result.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use http_body_util::Empty;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, HOST, LOCATION, USER_AGENT};
+use hyper_util::rt::TokioIo;
+use protocol::task::check::{CheckKind, HttpCheck, IpProtocol, TcpCheck};
+use rustls::ClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::fetcher::download::uri::{REDIRECTS_MAX, WebUri};
+
+/// The result of a check over the network: a status code, or whether it could connect (1) or not
+/// (0). `None` if there is none. Not bounded in time.
+pub(super) async fn probe(kind: &CheckKind) -> Option<i32> {
+    match kind {
+        CheckKind::Command(_) => None,
+        CheckKind::Tcp(TcpCheck { port, protocol }) => {
+            let connected = connect(loopback(*protocol), *port).await;
+            Some(i32::from(connected.is_some()))
+        }
+        CheckKind::Http(check) => get(check).await,
+    }
+}
+
+fn loopback(protocol: IpProtocol) -> IpAddr {
+    match protocol {
+        IpProtocol::V4 => Ipv4Addr::LOCALHOST.into(),
+        IpProtocol::V6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+async fn connect(address: IpAddr, port: u32) -> Option<TcpStream> {
+    let port = u16::try_from(port).ok()?;
+    TcpStream::connect((address, port)).await.ok()
+}
+
+async fn get(check: &HttpCheck) -> Option<i32> {
+    let address = loopback(check.protocol);
+    let host = match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    let scheme = check.scheme.as_deref().unwrap_or("http");
+    let path = check.path.as_deref().unwrap_or("/");
+    let first = WebUri::read(&format!("{scheme}://{host}:{}{path}", check.port)).ok()?;
+    let mut uri = first.clone();
+    for _ in 0..=REDIRECTS_MAX {
+        let stream = connect(address, uri.port.into()).await?;
+        let (status, location) = match uri.is_secure {
+            true => exchange(encrypted(stream, address).await?, &uri).await?,
+            false => exchange(stream, &uri).await?,
+        };
+        let next = location.and_then(|location| uri.follow(&location).ok());
+        let is_here = |next: &WebUri| next.authority == first.authority;
+        match next.filter(is_here) {
+            Some(next) if (300..400).contains(&status) => uri = next,
+            _ => return Some(status),
+        }
+    }
+    None
+}
+
+/// The status and the location of the answer.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    uri: &WebUri,
+) -> Option<(i32, Option<String>)> {
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.ok()?;
+    let request = Request::get(&uri.path)
+        .header(HOST, &uri.authority)
+        .header(USER_AGENT, "meros-agent")
+        .header(ACCEPT, "*/*");
+    let request = request.body(Empty::<Bytes>::new()).ok()?;
+    let sending = Box::pin(sender.send_request(request));
+    let response = match select(sending, Box::pin(connection)).await {
+        Either::Left((response, _)) => response.ok()?,
+        // The connection has ended; an answer may have arrived before.
+        Either::Right((_, sending)) => sending.await.ok()?,
+    };
+    let location = response.headers().get(LOCATION);
+    let location = location.and_then(|location| location.to_str().ok());
+    let status = i32::from(response.status().as_u16());
+    Some((status, location.map(str::to_owned)))
+}
+
+async fn encrypted(
+    stream: TcpStream,
+    address: IpAddr,
+) -> Option<tokio_rustls::client::TlsStream<TcpStream>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Arc::new(AnyCertificate(provider.clone()));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::IpAddress(address.into());
+    connector.connect(name, stream).await.ok()
+}
+
+/// Accepts each certificate: a task's is rarely issued for a loopback address.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

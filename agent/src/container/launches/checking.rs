@@ -1,0 +1,107 @@
+//! Checks: the containerizer's use of the checkers of command tasks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use protocol::ContainerId;
+use protocol::task::check::CheckKind;
+use runtime::prelude::*;
+
+use crate::container::Containerizer;
+use crate::container::checks::{CheckCommandEnded, CheckEvent, Checker};
+use crate::container::machine::Container;
+use crate::launcher::ProgramEnd;
+
+/// The checkers of containers whose command runs.
+pub(in crate::container) type Checkers = BTreeMap<ContainerId, Handle<Checker>>;
+
+/// An event of a checker.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+struct Checked {
+    container_id: ContainerId,
+    event: CheckEvent,
+}
+
+/// Whether a check of this container runs commands in it.
+pub(in crate::container) fn runs_commands(container: &Container) -> bool {
+    let is_command = |kind: &CheckKind| matches!(kind, CheckKind::Command(_));
+    let mut tasks = container.tasks().map(|task| &task.info);
+    container.is_command
+        && tasks.any(|task| {
+            let health = task.health_check.as_ref();
+            let check = task.check.as_ref();
+            health.is_some_and(|health| is_command(&health.kind))
+                || check.is_some_and(|check| is_command(&check.kind))
+        })
+}
+
+impl Containerizer {
+    /// Starts the checks of a command.
+    pub(in crate::container) fn start_checks(&mut self, id: &ContainerId, ctx: &Context<Self>) {
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let Some(task) = container.tasks().next() else {
+            return;
+        };
+        let (own, container_id) = (ctx.handle(), id.clone());
+        let events = Arc::new(move |event| {
+            let container_id = container_id.clone();
+            own.tell_always(Checked {
+                container_id,
+                event,
+            });
+        });
+        let checker = Checker::new(&task.info, container.age(), events);
+        match ctx.node().spawn_unnamed("checker", checker) {
+            Ok(checker) => {
+                self.checkers.insert(id.clone(), checker);
+            }
+            Err(error) => tracing::error!(container = %id, %error, "cannot start its checks"),
+        }
+    }
+
+    /// Stops the checks of a container whose command is ending or has ended.
+    pub(in crate::container) fn stop_checks(&mut self, id: &ContainerId) {
+        let is_checked = self.containers.get(id).is_some_and(Container::is_checked);
+        if !is_checked && let Some(checker) = self.checkers.remove(id) {
+            checker.stop();
+        }
+    }
+
+    /// A command of a check has ended.
+    pub(in crate::container) fn check_command_ended(
+        &self,
+        id: &ContainerId,
+        program: protocol::Uuid,
+        end: ProgramEnd,
+    ) {
+        if let Some(checker) = self.checkers.get(id) {
+            checker.tell_always(CheckCommandEnded { program, end });
+        }
+    }
+}
+
+impl Handler<Checked> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, checked: Checked, ctx: &mut Context<Self>) {
+        let Checked {
+            container_id: id,
+            event,
+        } = checked;
+        if !self.containers.get(&id).is_some_and(Container::is_checked) {
+            return; // It has ended meanwhile, with all its processes.
+        }
+        match event {
+            CheckEvent::Run(program, command) => self.launcher.run_program(&id, program, command),
+            CheckEvent::Kill(program) => self.launcher.kill_program(&id, program),
+            CheckEvent::Health(change) => {
+                self.with(&id, ctx, |container| container.health_changed(change));
+            }
+            CheckEvent::Result(result) => {
+                self.with(&id, ctx, |container| container.check_changed(result));
+            }
+        }
+    }
+}
