@@ -1,12 +1,15 @@
 //! Containers with images, on a real agent with a local registry. Needs root; skipped elsewhere.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use protocol::task::ContainerInfo;
 use protocol::task::container::{DockerOptions, Image};
 use protocol::{CommandInfo, Reason, TaskInfo, TaskState};
+use serde_json::json;
 
+use crate::api::Endpoint;
 use crate::in_time::InTime;
 use crate::machine::skip;
 use crate::scripted_framework::{ScriptedFramework, framework, task};
@@ -131,13 +134,20 @@ impl Images {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    fn port(&self) -> u16 {
+        let port = self.value_of("--port").to_str();
+        port.and_then(|port| port.parse().ok()).expect("a port")
+    }
+
     fn work_dir(&self) -> PathBuf {
+        PathBuf::from(self.value_of("--work_dir"))
+    }
+
+    /// The value of a flag of the agent.
+    fn value_of(&self, flag: &str) -> &OsStr {
         let mut arguments = self.command.get_args();
-        let named = arguments.find(|argument| *argument == "--work_dir");
-        named
-            .and(arguments.next())
-            .map(PathBuf::from)
-            .expect("a value")
+        let named = arguments.find(|argument| *argument == flag);
+        named.and(arguments.next()).expect("a value")
     }
 }
 
@@ -192,11 +202,23 @@ fn tasks_run_in_images_of_both_types_and_leave_nothing() {
     let expected = "Failed to launch container: Failed to pull image 'none'";
     assert!(status.message.starts_with(expected), "{}", status.message);
 
-    let provisioner = images.work_dir().join("provisioner");
+    let work_dir = images.work_dir();
+    let count = |directory: &str| {
+        let entries = std::fs::read_dir(work_dir.join(directory));
+        entries.expect("a directory").count()
+    };
     eventually("the root file systems to be gone", || {
-        let mut left = std::fs::read_dir(&provisioner).ok()?;
-        left.next().is_none().then_some(())
+        (count("provisioner") == 0).then_some(())
     });
+    assert_eq!(count("images/images"), 1);
+    let agent = Endpoint::new(images.port(), "/api/v1");
+    let excluded = json!([{"type": "DOCKER", "docker": {"name": "own"}}]);
+    for (excluded, left) in [(excluded, 1), (json!([]), 0)] {
+        let call = json!({"type": "PRUNE_IMAGES", "prune_images": {"excluded_images": excluded}});
+        let answer = agent.post("application/json", call.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(count("images/images"), left);
+    }
 }
 
 // Covers 5.3; 5.6 in part: images.

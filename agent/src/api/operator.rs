@@ -39,7 +39,11 @@ pub(super) async fn call(
         let acls = pages.acls.current();
         let allowed = acls.check(&asked.subject, Action::PruneImages, None);
         allowed.map_err(Refusal::from)?;
-        // There are no images.
+        let excluded = asked.call.prune_images.iter();
+        let excluded = excluded.flat_map(|prune| &prune.excluded_images);
+        let excluded = excluded.filter_map(|image| Some(image.docker.as_ref()?.name.clone()));
+        let pruned = pages.agent.prune_images(excluded.collect()).await;
+        pruned.map_err(|problem| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem))?;
         return Ok(StatusCode::OK.into_response());
     }
     let form = asked.accept();

@@ -164,7 +164,7 @@ pub struct ImageSummary {
 }
 
 /// A handle to the images of an agent.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Images {
     actor: Handle<ImageStore>,
     next_request: Arc<AtomicU64>,

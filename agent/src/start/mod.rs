@@ -277,6 +277,7 @@ pub struct Started {
     operations: Handle<Operations>,
     disk: Option<Handle<DiskWatch>>,
     monitor: Handle<Monitor>,
+    provisioner: Option<Provisioner>,
     config: Arc<Config>,
     _work_dir: Arc<WorkDir>,
 }
@@ -339,7 +340,8 @@ pub fn start_with(
     let isolators = modules.isolators;
     let provisioned = modules.provisioner.as_ref();
     let provisioned = provisioned.map_or_else(Vec::new, |one| one.recover(&live));
-    let containerizer = containerizer.with_provisioner(modules.provisioner, provisioned);
+    let provisioner = modules.provisioner;
+    let containerizer = containerizer.with_provisioner(provisioner.clone(), provisioned);
     let containerizer = containerizer.with_isolators(isolators.clone());
     let mut containerizer = containerizer.with_ledger(ledger.clone(), boot, plan);
     containerizer.counts.recovery_errors = recovered.errors;
@@ -398,6 +400,7 @@ pub fn start_with(
         operations,
         disk,
         monitor,
+        provisioner,
         config: Arc::new(config),
         _work_dir: Arc::new(work_dir),
     })
@@ -480,6 +483,15 @@ impl Started {
     /// The named operations that it knows.
     pub(crate) async fn operations(&self) -> Result<Vec<KnownOperation>, AskError> {
         self.operations.ask(ListOperations, PATIENCE).await
+    }
+
+    /// Removes all images that no container uses, except those with these names.
+    pub(crate) async fn prune_images(&self, excluded: Vec<String>) -> Result<(), String> {
+        match &self.provisioner {
+            Some(provisioner) => provisioner.prune(excluded).await,
+            // Without images there is nothing to remove.
+            None => Ok(()),
+        }
     }
 
     /// Resource usage of its containers.

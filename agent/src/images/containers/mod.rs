@@ -44,7 +44,7 @@ pub struct Provisioned {
 }
 
 /// Provides containers with root file systems. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Provisioner {
     images: Images,
     directory: Arc<Path>,
@@ -135,6 +135,14 @@ impl Provisioner {
         };
         let made = node.blocking(make).await;
         made.map_err(|error| error.to_string())?
+    }
+
+    /// Removes all images that no container uses, except those with these names. The error is for
+    /// the caller.
+    pub async fn prune(&self, excluded: Vec<String>) -> Result<(), String> {
+        let pruned = self.images.prune(excluded).await?;
+        tracing::info!(count = pruned.len(), "images removed on request");
+        Ok(())
     }
 
     /// The processes of a container have ended: removes what it has written, in the background.
