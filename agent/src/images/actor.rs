@@ -208,6 +208,7 @@ impl ImageStore {
             Ok(PullResult::New(image)) => {
                 let digest = image.config.digest.clone();
                 tracing::info!(image = %reference, %digest, size = ?image.size, "image unpacked");
+                self.sync(digest.clone(), ctx);
                 let now = ctx.clock().wall();
                 self.images.entry(digest.clone()).or_insert_with(|| Entry {
                     image,
@@ -227,6 +228,19 @@ impl ImageStore {
         };
         self.names.insert(key.0, digest.clone());
         self.answer(waiters, &digest, ctx);
+    }
+
+    fn sync(&mut self, digest: Digest, ctx: &mut Context<Self>) {
+        let (store, image) = (self.pulls.store.clone(), digest.clone());
+        let syncing = ctx.node().blocking(move || store.sync(&image));
+        ctx.then(syncing, move |this, synced, _| {
+            // It may have been removed meanwhile.
+            if let Ok(Err(error)) = synced
+                && this.images.contains_key(&digest)
+            {
+                tracing::warn!(%digest, %error, "image not written to the disk");
+            }
+        });
     }
 
     /// Gives an image to these containers, which hold it.

@@ -17,6 +17,7 @@
 //! index.json                the image of each name, and the last use of each image
 //! images/sha256-HEX/        an image, named by the digest of its configuration
 //!     image.json            its configuration and size
+//!     synced                it is on the disk
 //!     rootfs/               its content: the lower directory of containers, never changed
 //! staging/N/                a pull or a removal; all are removed when the agent starts
 //!     blobs/                the parts, in the puller's hands
