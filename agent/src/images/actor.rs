@@ -20,6 +20,9 @@ use super::store::{Contents, Index};
 use super::unpacker::UnpackedImage;
 use super::{GetOptions, Image, ImageSummary};
 
+/// Most names. An image of one more is pulled again at each use, without its parts.
+const NAMES_MAX: usize = 10_000;
+
 /// Requests an image for a container, which holds it from then on.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -226,7 +229,9 @@ impl ImageStore {
                 return;
             }
         };
-        self.names.insert(key.0, digest.clone());
+        if self.names.len() < NAMES_MAX || self.names.contains_key(&key.0) {
+            self.names.insert(key.0, digest.clone());
+        }
         self.answer(waiters, &digest, ctx);
     }
 

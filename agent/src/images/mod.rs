@@ -52,14 +52,14 @@ use std::time::Duration;
 use protocol::ContainerId;
 use runtime::prelude::*;
 use runtime::{SpawnError, Timestamp};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 pub use self::actor::ImageStore;
 use self::actor::{AbandonImage, GetImage, HoldImages, ListImages, PruneImages, ReleaseImages};
 use self::digest::Digest;
 use self::layers::UnpackBounds;
 pub use self::manifest::ImageConfig;
-use self::pull::Pulls;
+use self::pull::{AT_ONCE, Pulls};
 use self::reference::Reference;
 use self::registry::credentials::DockerConfig;
 use self::registry::endpoints::RegistrySettings;
@@ -192,6 +192,7 @@ impl OpenImages {
             unpacker: Helper::new(program, &[unpacker]),
             settings: Arc::new(settings),
             store: Arc::new(store),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
         };
         Ok(Self { pulls, contents })
     }

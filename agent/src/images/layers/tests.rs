@@ -210,7 +210,10 @@ fn later_entries_replace_earlier_ones_of_any_type() {
     check(&[&[directory], &[file]], &["x=1"]);
     check(&[&[directory], &[("x", SYMLINK, 0o777, "y")]], &["x>y"]);
     check(
-        &[&[("x", SYMLINK, 0o777, "y"), ("y", FILE, 0, "1")], &[file]],
+        &[
+            &[("x", SYMLINK, 0o777, "y"), ("y", FILE, 0o644, "1")],
+            &[file],
+        ],
         &["x=1", "y=1"],
     );
     // A hard link is replaced, not written through.
