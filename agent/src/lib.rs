@@ -21,9 +21,9 @@
 //! | `zygote` | the small process that starts containers, and the init of each |
 //!
 //! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
-//! [`start()`]; the hidden subcommands `executor-zygote` and `fetcher` call [`zygote::main`] and
-//! [`fetcher::main`]. The crate contains no concrete module, and only the fetcher and the
-//! checks open sockets.
+//! [`start()`]. Its hidden subcommands call [`zygote::main`], [`fetcher::main`],
+//! [`images::puller::main`] and [`images::unpacker::main`]. The crate contains no concrete module,
+//! and only the fetcher and the puller open sockets.
 
 pub mod agent;
 pub mod api;

@@ -207,6 +207,12 @@ pub fn page_size() -> u64 {
     size.ok().flatten().map_or(4096, |size| size as u64)
 }
 
+/// The machine's boot id; empty if the kernel provides none.
+pub fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,5 +301,11 @@ mod tests {
         assert_eq!(pids(10), [10, 11, 12]);
         assert_eq!(pids(20), [20, 21]);
         assert_eq!(descendants(&all, &[10]), BTreeSet::from([11, 12]));
+    }
+
+    #[test]
+    fn boot_id_is_stable() {
+        assert_eq!(boot_id(), boot_id());
+        assert!(boot_id().len() < 100);
     }
 }

@@ -20,6 +20,9 @@ use super::store::{Contents, Index};
 use super::unpacker::UnpackedImage;
 use super::{GetOptions, Image, ImageSummary};
 
+/// Most names. An image of one more is pulled again at each use, without its parts.
+const NAMES_MAX: usize = 10_000;
+
 /// Requests an image for a container, which holds it from then on.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -208,6 +211,7 @@ impl ImageStore {
             Ok(PullResult::New(image)) => {
                 let digest = image.config.digest.clone();
                 tracing::info!(image = %reference, %digest, size = ?image.size, "image unpacked");
+                self.sync(digest.clone(), ctx);
                 let now = ctx.clock().wall();
                 self.images.entry(digest.clone()).or_insert_with(|| Entry {
                     image,
@@ -225,8 +229,23 @@ impl ImageStore {
                 return;
             }
         };
-        self.names.insert(key.0, digest.clone());
+        if self.names.len() < NAMES_MAX || self.names.contains_key(&key.0) {
+            self.names.insert(key.0, digest.clone());
+        }
         self.answer(waiters, &digest, ctx);
+    }
+
+    fn sync(&mut self, digest: Digest, ctx: &mut Context<Self>) {
+        let (store, image) = (self.pulls.store.clone(), digest.clone());
+        let syncing = ctx.node().blocking(move || store.sync(&image));
+        ctx.then(syncing, move |this, synced, _| {
+            // It may have been removed meanwhile.
+            if let Ok(Err(error)) = synced
+                && this.images.contains_key(&digest)
+            {
+                tracing::warn!(%digest, %error, "image not written to the disk");
+            }
+        });
     }
 
     /// Gives an image to these containers, which hold it.

@@ -17,6 +17,7 @@
 //! index.json                the image of each name, and the last use of each image
 //! images/sha256-HEX/        an image, named by the digest of its configuration
 //!     image.json            its configuration and size
+//!     synced                it is on the disk
 //!     rootfs/               its content: the lower directory of containers, never changed
 //! staging/N/                a pull or a removal; all are removed when the agent starts
 //!     blobs/                the parts, in the puller's hands
@@ -52,14 +53,14 @@ use std::time::Duration;
 use protocol::ContainerId;
 use runtime::prelude::*;
 use runtime::{SpawnError, Timestamp};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 pub use self::actor::ImageStore;
 use self::actor::{AbandonImage, GetImage, HoldImages, ListImages, PruneImages, ReleaseImages};
 use self::digest::Digest;
 use self::layers::UnpackBounds;
 pub use self::manifest::ImageConfig;
-use self::pull::Pulls;
+use self::pull::{AT_ONCE, Pulls};
 use self::reference::Reference;
 use self::registry::credentials::DockerConfig;
 use self::registry::endpoints::RegistrySettings;
@@ -192,6 +193,7 @@ impl OpenImages {
             unpacker: Helper::new(program, &[unpacker]),
             settings: Arc::new(settings),
             store: Arc::new(store),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
         };
         Ok(Self { pulls, contents })
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use runtime::Node;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::digest::Digest;
 use super::puller::{PullOrder, Pulled};
@@ -21,9 +21,11 @@ use super::registry::endpoints::{RegistrySettings, endpoints};
 use super::store::{Staging, Store};
 use super::unpacker::{UnpackOrder, UnpackedImage};
 use super::{ImageSettings, ImageSource};
-use crate::host::helper::{Helper, Identity};
+use crate::host::helper::{Helper, Identity, unless_cancelled};
 use crate::host::sys;
 
+/// Most pulls at once; others wait for their turn.
+pub const AT_ONCE: usize = 8;
 /// Most bytes of a helper's answer.
 const ANSWER_MAX: u64 = 16 << 20;
 /// Most characters of a helper's error.
@@ -42,6 +44,8 @@ pub struct Pulls {
     pub settings: Arc<ImageSettings>,
     /// Where they go.
     pub store: Arc<Store>,
+    /// Of [`AT_ONCE`] permits.
+    pub turns: Arc<Semaphore>,
 }
 
 /// The result of a pull.
@@ -62,6 +66,8 @@ impl Pulls {
         known: BTreeSet<Digest>,
         mut cancelled: oneshot::Receiver<()>,
     ) -> Result<PullResult, String> {
+        let turn = unless_cancelled(self.turns.acquire(), &mut cancelled).await?;
+        let _turn = turn.map_err(|error| error.to_string())?;
         let (this, wanted) = (self.clone(), reference.clone());
         let prepare = move || {
             let identity = identity().map_err(|error| format!("user `nobody`: {error}"))?;

@@ -82,7 +82,7 @@ fn pull(order: &PullOrder, directory: &Path) -> Result<Pulled, String> {
     LocalImages::open(File::from(source.map_err(text)?))?.pull(order, &blobs)
 }
 
-/// Checks the stated sizes of all parts: they are the bounds of what is read.
+/// Checks the stated sizes of all parts: reads are bounded by them.
 pub fn check_sizes(manifest: &Manifest, order: &PullOrder) -> Result<(), String> {
     let parts = std::iter::once(&manifest.config).chain(&manifest.layers);
     let size = parts.fold(0_u64, |size, part| size.saturating_add(part.size));

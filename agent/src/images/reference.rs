@@ -28,7 +28,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Parses a name. The error names the wrong part and what was expected.
+    /// Parses a name. The error names the wrong part and the expected form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |problem: String| format!("image name `{text}`: {problem}");
         let (rest, digest) = match text.split_once('@') {
@@ -165,7 +165,7 @@ pub fn canonical(registry: &str) -> String {
     }
 }
 
-/// Whether the part before the first slash is a registry: Docker tells it by these characters.
+/// Whether the part before the first slash is a registry: Docker recognizes it by these characters.
 fn is_registry(first: &str) -> bool {
     let is_upper = |byte: u8| byte.is_ascii_uppercase();
     first == "localhost" || first.contains(['.', ':']) || first.bytes().any(is_upper)

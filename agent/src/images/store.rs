@@ -1,12 +1,16 @@
 //! The store of images on disk. Blocking.
 //!
 //! An image is unpacked below `staging` and gets its place by one rename; it leaves it the same way.
-//! The rest of an interrupted pull or removal is removed at the next start. The index has only what
-//! can be found again: a damaged one costs a question to the registry.
+//! The rest of an interrupted pull or removal is removed at the next start. The index has nothing
+//! that cannot be found again: a damaged one costs a question to the registry.
+//!
+//! A container does not wait until its image is on the disk, which may take seconds while others
+//! write. An image is marked when it is; one without the mark is removed at the first start after a
+//! reboot, since it may have lost content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +24,7 @@ use super::reference::Reference;
 use super::retention::DiskSpace;
 use super::unpacker::{BLOBS, TARGET, UnpackedImage};
 use crate::host::helper::Identity;
+use crate::host::procfs;
 
 const LOCK: &str = "lock";
 const STAGING: &str = "staging";
@@ -27,6 +32,8 @@ const IMAGES: &str = "images";
 const INDEX: &str = "index.json";
 /// The description of an image, in its directory.
 const DESCRIPTION: &str = "image.json";
+/// Marks an image that is on the disk.
+const SYNCED: &str = "synced";
 /// The directory of an image while it is unpacked.
 const IMAGE: &str = "image";
 const ROOT: &str = "rootfs";
@@ -41,6 +48,14 @@ pub struct Index {
     pub names: BTreeMap<Reference, Digest>,
     /// The last use of each image, in nanoseconds since 1970.
     pub last_used: BTreeMap<Digest, u64>,
+}
+
+/// The description of an image.
+#[derive(Debug, Serialize, Deserialize)]
+struct Description {
+    image: UnpackedImage,
+    /// The boot of the host in which it was unpacked.
+    boot: String,
 }
 
 /// The store, locked against other agents.
@@ -104,8 +119,13 @@ impl Store {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             let digest = name.and_then(Digest::of_file_name);
-            match read_json::<UnpackedImage>(&path.join(DESCRIPTION)) {
-                Ok(image) if Some(&image.config.digest) == digest.as_ref() => images.push(image),
+            let read = read_json(&path.join(DESCRIPTION));
+            let is_whole = |found: &Description| {
+                let is_on_disk = found.boot == procfs::boot_id() || path.join(SYNCED).exists();
+                is_on_disk && Some(&found.image.config.digest) == digest.as_ref()
+            };
+            match read {
+                Ok(found) if is_whole(&found) => images.push(found.image),
                 read => {
                     let error = read.err().map(|error| error.to_string());
                     tracing::warn!(path = %path.display(), ?error, "removing a damaged image");
@@ -164,16 +184,25 @@ impl Store {
     /// Gives an unpacked image its place. An image that is there already stays.
     pub fn commit(&self, staging: &Staging, image: &UnpackedImage) -> io::Result<()> {
         let unpacked = staging.path.join(IMAGE);
-        write_json(&unpacked.join(DESCRIPTION), image)?;
-        sync(&unpacked)?;
+        let description = Description {
+            image: image.clone(),
+            boot: procfs::boot_id(),
+        };
+        write_json(&unpacked.join(DESCRIPTION), &description)?;
         let place = self.path_of(&image.config.digest);
         let mut state = self.state();
         state.doomed.remove(&image.config.digest);
         if !place.exists() {
             fs::rename(&unpacked, &place)?;
-            sync(&self.root.join(IMAGES))?;
         }
         Ok(())
+    }
+
+    /// Writes an image to the disk, and marks it.
+    pub fn sync(&self, image: &Digest) -> io::Result<()> {
+        let place = self.path_of(image);
+        rustix::fs::syncfs(File::open(&place)?)?;
+        File::create(place.join(SYNCED))?.sync_all()
     }
 
     /// Decides the removal of an image, which [`remove`](Self::remove) carries out.
@@ -243,13 +272,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_all()
-}
-
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    fs::write(path, serde_json::to_vec(value)?)
 }
 
 /// Removes a directory with all below it. Without root's rights, modes of the image may forbid it:
@@ -356,6 +379,27 @@ mod tests {
         add(&store, &image);
         assert!(store.root_of(&digest).exists());
         assert_eq!(names(&directory.path().join(STAGING)), [""; 0]);
+    }
+
+    #[test]
+    fn image_that_may_have_lost_content_is_removed_after_a_reboot() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(directory.path()).unwrap();
+        for name in ["synced", "not"] {
+            add(&store, &image(name));
+        }
+        store.sync(&image("synced").config.digest).unwrap();
+        for name in ["synced", "not"] {
+            let path = store.path_of(&image(name).config.digest).join(DESCRIPTION);
+            let description = Description {
+                image: image(name),
+                boot: "earlier".to_owned(),
+            };
+            write_json(&path, &description).unwrap();
+        }
+        drop(store);
+        let (_, contents) = Store::open(directory.path()).unwrap();
+        assert_eq!(contents.images, [image("synced")]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use protocol::AgentId;
 
 use crate::config::Config;
+use crate::host::procfs;
 use crate::launcher::{self, LeftContainer, ZygoteError};
 use crate::ledger::plan::{Plan, plan};
 use crate::ledger::record::{Entry, StoredRecords};
@@ -39,7 +40,7 @@ pub(crate) fn recover(
     config: &Config,
     left: Vec<LeftContainer>,
 ) -> Result<Recovered, StartError> {
-    let boot = work_dir.boot().map_or_else(boot_id, str::to_owned);
+    let boot = work_dir.boot().map_or_else(procfs::boot_id, str::to_owned);
     let Some(mut store) = work_dir.checkpoint_store(config.settings()) else {
         let unknown = left.into_iter().map(|left| left.container_id);
         return Ok(Recovered {
@@ -104,12 +105,6 @@ pub(crate) fn recover(
         boot,
         errors,
     })
-}
-
-/// The machine's boot id; empty if the kernel provides none.
-fn boot_id() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 /// Why a clean-up failed.
@@ -179,12 +174,6 @@ mod tests {
         changes.put(*b"update/7#000000", *b"\xffnothing");
         store.commit(changes).unwrap();
         dir
-    }
-
-    #[test]
-    fn boot_id_is_stable() {
-        assert_eq!(boot_id(), boot_id());
-        assert!(boot_id().len() < 100);
     }
 
     /// SPEC 5.3, `--strict`.

@@ -320,3 +320,61 @@ fn unused_image_is_removed_when_it_is_old() {
         assert_eq!(left(), 0);
     });
 }
+
+/// A layer with so many zeros behind its entries that its unpacker is seen at work.
+#[test]
+fn unpacker_is_confined_and_ends_when_cancelled() {
+    let zeros = gzip(&vec![0; 16 << 20]);
+    let mut packed = gzip(&layer(&[("etc/b", "1")]));
+    for _ in 0..1024 {
+        packed.extend_from_slice(&zeros);
+    }
+    let long = BuiltImage::with_packed("run", &[Vec::new()], &[packed]);
+    let prepare = move |registry: &Path, _: &mut ImageSettings| {
+        write_directory(&registry.join("a"), &long.layout(only_tag(&long)));
+    };
+    world(prepare, |world| async move {
+        let (cancel, cancelled) = oneshot::channel();
+        let (id, options) = (container("c"), GetOptions::default());
+        let getting = world.images.get(&id, "a:1", options, cancelled);
+        let watching = async {
+            let directory = world.directory.path();
+            let confined = || {
+                let pid = helper_below(directory)?;
+                let at = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+                let is_confined = at.ends_with("image/rootfs");
+                (is_confined && Rights::of(pid).no_new_privileges).then_some(pid)
+            };
+            if nix::unistd::geteuid().is_root() {
+                world
+                    .eventually("a confined unpacker", || confined().is_some())
+                    .await;
+                let pid = confined().unwrap();
+                let rights = Rights::of(pid);
+                // CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETFCAP.
+                let kept = [0, 1, 3, 4, 31]
+                    .iter()
+                    .fold(0, |all, bit| all | 1_u64 << bit);
+                assert!(rights.uid != 0);
+                assert_eq!(rights.capabilities, kept);
+                let root = fs::read_link(format!("/proc/{pid}/root")).unwrap();
+                assert!(root.ends_with("image/rootfs"), "{}", root.display());
+            } else {
+                let is_started = || helper_below(directory).is_some();
+                world.eventually("an unpacker", is_started).await;
+            }
+            drop(cancel);
+        };
+        let (got, ()) = futures_util::join!(getting, watching);
+        assert_eq!(got, Err("cancelled".to_owned()));
+        world
+            .eventually("no helper", || {
+                helper_below(world.directory.path()).is_none()
+            })
+            .await;
+        world
+            .eventually("an empty staging", || world.stored("staging") == 0)
+            .await;
+        assert_eq!(world.stored("images"), 0);
+    });
+}

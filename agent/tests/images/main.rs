@@ -139,3 +139,37 @@ impl World {
 fn read(image: &Image, name: &str) -> String {
     fs::read_to_string(image.root.join(name)).unwrap()
 }
+
+/// The helper that works below this directory.
+fn helper_below(directory: &Path) -> Option<i32> {
+    let processes = fs::read_dir("/proc").unwrap();
+    let mut pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let is_below = |pid: &i32| {
+        let at = fs::read_link(format!("/proc/{pid}/cwd"));
+        at.is_ok_and(|at| at.starts_with(directory))
+    };
+    pids.find(is_below)
+}
+
+/// The rights of a process.
+struct Rights {
+    uid: u32,
+    capabilities: u64,
+    no_new_privileges: bool,
+}
+
+impl Rights {
+    fn of(pid: i32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+            value.split_whitespace().next().unwrap().to_owned()
+        };
+        Self {
+            uid: field("Uid:").parse().unwrap(),
+            capabilities: u64::from_str_radix(&field("CapEff:"), 16).unwrap(),
+            no_new_privileges: field("NoNewPrivs:") == "1",
+        }
+    }
+}

@@ -463,17 +463,6 @@ fn registry_has_its_own_authority() {
     });
 }
 
-/// The process that pulls into this directory.
-fn puller_below(directory: &Path) -> Option<i32> {
-    let processes = fs::read_dir("/proc").unwrap();
-    let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    let is_below = |pid: &i32| {
-        let at = fs::read_link(format!("/proc/{pid}/cwd"));
-        at.is_ok_and(|at| at.starts_with(directory))
-    };
-    { pids }.find(is_below)
-}
-
 #[test]
 fn killed_puller_is_an_error_and_leaves_nothing() {
     let registry =
@@ -495,17 +484,12 @@ fn killed_puller_is_an_error_and_leaves_nothing() {
                 world
                     .eventually("a stalled download", || registry.count("/blobs/") == 3)
                     .await;
-                let puller = puller_below(world.directory.path()).unwrap();
+                let puller = helper_below(world.directory.path()).unwrap();
+                let rights = Rights::of(puller);
+                assert!(rights.no_new_privileges);
                 if nix::unistd::geteuid().is_root() {
-                    let status = fs::read_to_string(format!("/proc/{puller}/status")).unwrap();
-                    let line =
-                        |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap();
-                    let rights = (line("Uid:"), line("CapEff:"), line("NoNewPrivs:"));
-                    assert!(!rights.0.contains("\t0"), "{rights:?}");
-                    assert_eq!(
-                        (rights.1, rights.2),
-                        ("CapEff:\t0000000000000000", "NoNewPrivs:\t1")
-                    );
+                    assert!(rights.uid != 0);
+                    assert_eq!(rights.capabilities, 0);
                 }
                 let pid = nix::unistd::Pid::from_raw(puller);
                 nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -515,6 +499,39 @@ fn killed_puller_is_an_error_and_leaves_nothing() {
             assert!(failed.ends_with("terminated by signal 9"), "{failed}");
             assert_eq!((world.stored("images"), world.stored("staging")), (0, 0));
             world.get(&name).await.unwrap();
+        },
+    );
+}
+
+/// As after SIGKILL, the agent's end of the socket is closed.
+#[test]
+fn puller_ends_with_its_agent() {
+    let registry = Registry::with_fault(|_, _, answer| Answer {
+        then: Then::Stall(0),
+        ..answer
+    });
+    registry.add("a", "1", &image("1"));
+    let directory = with(
+        |_, _| {},
+        |world| async move {
+            let name = format!("{}/a:1", registry.host);
+            let stalled = world.eventually("a stalled download", || registry.count("/v2/") == 1);
+            let getting = world.get(&name);
+            let first = futures_util::future::select(Box::pin(getting), Box::pin(stalled)).await;
+            assert!(matches!(first, futures_util::future::Either::Right(_)));
+            drop(first);
+            assert!(helper_below(world.directory.path()).is_some());
+            world.directory
+        },
+    );
+    world_in(
+        directory,
+        |_, _| {},
+        |world| async move {
+            let directory = world.directory.path();
+            let ended = || helper_below(directory).is_none();
+            world.eventually("the puller ends", ended).await;
+            assert_eq!(world.stored("staging"), 0);
         },
     );
 }

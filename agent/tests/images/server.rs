@@ -247,7 +247,7 @@ impl State {
             }
             _ => Answer {
                 body: content.clone(),
-                ..Answer::of(200)
+                ..Answer::of(200).with(format!("Content-Type: {MANIFEST}"))
             },
         }
     }

@@ -553,8 +553,7 @@ impl Unpacker {
         Ok(Some(directory))
     }
 
-    /// Sets modes and times of directories, and writes everything to the disk: an image that exists
-    /// after a loss of power is whole.
+    /// Sets modes and times of directories.
     pub fn finish(mut self) -> Result<Unpacked, String> {
         let text = |error: Errno| error.to_string();
         let depths = std::mem::take(&mut self.depths);
@@ -573,7 +572,6 @@ impl Unpacker {
             fs::fchmod(&directory, Mode::from_raw_mode(entry.mode)).map_err(text)?;
             fs::futimens(&directory, &times(entry.modified)).map_err(text)?;
         }
-        fs::syncfs(&self.root).map_err(text)?;
         Ok(self.made)
     }
 }

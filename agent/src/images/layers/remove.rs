@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use super::{DEPTH_MAX, NOFOLLOW, Unpacker, is_directory};
 
 impl Unpacker {
-    /// Removes an entry with all below it; nothing if there is none. A whiteout keeps what the
-    /// present layer has added. `depth` counts the recursion, which directories bound.
+    /// Removes an entry with all below it; nothing if there is none. A whiteout keeps
+    /// entries of the present layer. `depth` counts the recursion, which directories bound.
     pub(super) fn remove(
         &mut self,
         parent: BorrowedFd<'_>,

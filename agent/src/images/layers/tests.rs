@@ -56,15 +56,19 @@ impl Root {
 
     fn within(&self, layers: &[Vec<u8>], bounds: UnpackBounds) -> Result<Unpacked, String> {
         let mut unpacker = Unpacker::new(&self.path(""), bounds).unwrap();
-        for layer in layers {
-            unpacker.apply(layer.as_slice())?;
-        }
-        let done = unpacker.finish();
+        let applied = layers
+            .iter()
+            .try_for_each(|layer| unpacker.apply(layer.as_slice()).map(drop));
+        let done = applied.and_then(|()| unpacker.finish());
+        self.check_outside();
+        done
+    }
+
+    fn check_outside(&self) {
         let outside = std_fs::read_dir(self.directory.path().join("outside")).unwrap();
         assert_eq!(outside.count(), 1);
         let outside = std_fs::read_to_string(self.directory.path().join("outside/f"));
         assert_eq!(outside.unwrap(), "host");
-        done
     }
 
     fn unpack(&self, layers: &[&[Made]]) -> Result<Unpacked, String> {
@@ -206,7 +210,10 @@ fn later_entries_replace_earlier_ones_of_any_type() {
     check(&[&[directory], &[file]], &["x=1"]);
     check(&[&[directory], &[("x", SYMLINK, 0o777, "y")]], &["x>y"]);
     check(
-        &[&[("x", SYMLINK, 0o777, "y"), ("y", FILE, 0, "1")], &[file]],
+        &[
+            &[("x", SYMLINK, 0o777, "y"), ("y", FILE, 0o644, "1")],
+            &[file],
+        ],
         &["x=1", "y=1"],
     );
     // A hard link is replaced, not written through.
@@ -435,4 +442,60 @@ fn existing_links_of_the_host_are_not_the_root() {
     let link = root.directory.path().join("link");
     symlink(root.path(""), &link).unwrap();
     assert!(Unpacker::new(&link, UnpackBounds::default()).is_err());
+}
+
+/// Names that meet, links among them that lead out, and all types of entries.
+fn any_entry() -> impl proptest::strategy::Strategy<Value = (String, EntryType, String)> {
+    use proptest::prelude::*;
+    let part = || prop::sample::select(vec!["a", "b", "c", "..", ".", ".wh.a", ".wh..wh..opq"]);
+    let name = prop::collection::vec(part(), 1..4).prop_map(|parts| parts.join("/"));
+    let kinds = vec![FILE, DIRECTORY, SYMLINK, SYMLINK, LINK, EntryType::Fifo];
+    let target = prop::sample::select(vec![
+        "a",
+        "b",
+        "c",
+        "a/b",
+        "../a",
+        "/c",
+        "../../outside",
+        "/",
+        ".",
+        "..",
+        "../../outside/f",
+    ]);
+    let target = target.prop_map(str::to_owned);
+    (name, prop::sample::select(kinds), target)
+}
+
+proptest::proptest! {
+    /// `within` compares the files outside.
+    #[test]
+    fn no_sequence_of_entries_leaves_the_root(
+        layers in proptest::collection::vec(proptest::collection::vec(any_entry(), 1..8), 1..4)
+    ) {
+        let root = Root::new();
+        let layers: Vec<Vec<u8>> = layers.iter().map(|layer| {
+            let entries: Vec<Made> = layer.iter()
+                .map(|(name, kind, target)| (name.as_str(), *kind, 0o755, target.as_str()))
+                .collect();
+            tar(&entries)
+        }).collect();
+        // An error ends the first layer, and the others still come.
+        for layer in layers {
+            let _ = root.within(&[layer], UnpackBounds::default());
+        }
+        let around = std_fs::read_dir(root.directory.path()).unwrap().count();
+        proptest::prop_assert_eq!(around, 2);
+    }
+
+    #[test]
+    fn damaged_archives_are_errors_and_no_panics(
+        position in 0_usize..2048, byte: u8, length in 0_usize..4096
+    ) {
+        let root = Root::new();
+        let mut layer = tar(&[("d/f", FILE, 0o644, "1"), ("l", SYMLINK, 0o777, "d"), ("h", LINK, 0, "d/f")]);
+        layer[position] = byte;
+        layer.truncate(length.max(1024));
+        let _ = root.within(&[layer], UnpackBounds::default());
+    }
 }

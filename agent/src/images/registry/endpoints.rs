@@ -35,7 +35,7 @@ pub struct RegistrySettings {
     pub insecure: BTreeSet<String>,
 }
 
-/// The servers for an image. `has_certificates` tells whether a registry has its own authorities.
+/// The servers for an image. `has_certificates`: whether a registry has its own authorities.
 pub fn endpoints(
     reference: &Reference,
     settings: &RegistrySettings,
