@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `agent` | the actor that registers with a master and forwards its messages |
 //! | `api` | the v1 APIs for executors and tools, the pages, and their authorization |
-//! | `checks` | checks and health checks of command tasks |
 //! | `config` | the operator's settings, validated at start |
 //! | `container` | the containerizer actor and the pure state machine of a container |
 //! | `fetcher` | files fetched into a sandbox before its command runs |
@@ -26,7 +25,6 @@
 
 pub mod agent;
 pub mod api;
-mod checks;
 pub mod config;
 pub mod container;
 pub mod fetcher;

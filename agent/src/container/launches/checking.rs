@@ -7,8 +7,8 @@ use protocol::ContainerId;
 use protocol::task::check::CheckKind;
 use runtime::prelude::*;
 
-use crate::checks::{CheckCommandEnded, CheckEvent, Checker};
 use crate::container::Containerizer;
+use crate::container::launches::checks::{CheckCommandEnded, CheckEvent, Checker};
 use crate::container::machine::Container;
 use crate::launcher::ProgramEnd;
 

@@ -6,6 +6,7 @@
 //! got a container.
 
 pub(in crate::container) mod checking;
+pub(in crate::container) mod checks;
 pub(in crate::container) mod fetching;
 pub(in crate::container) mod unplaced;
 

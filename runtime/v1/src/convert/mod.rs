@@ -9,7 +9,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `check` | checks and health checks of tasks |
 //! | `constraints` | offer constraints, minimum offers, and quota |
 //! | `executor` | executors' calls and events |
 //! | `framework` | frameworks and their filters |
@@ -24,9 +23,8 @@
 //! | `resource` | resources and attributes |
 //! | `scheduler` | schedulers' calls and events |
 //! | `status` | task statuses |
-//! | `task` | tasks, commands and executors |
+//! | `task` | tasks, their checks, commands and executors |
 
-mod check;
 mod constraints;
 pub mod executor;
 mod framework;
@@ -43,7 +41,6 @@ pub mod scheduler;
 mod status;
 mod task;
 
-pub use check::check_result;
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use labels::messages::{
@@ -55,6 +52,7 @@ pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, maste
 pub use operation::known_operation;
 pub use resource::{InBothForms, describe_in_both_forms, describe_resources, write_resources};
 pub use status::{ContainerDescription, HostContainer, container_status};
+pub use task::check::check_result;
 pub use task::write_limits;
 
 use std::fmt::Display;

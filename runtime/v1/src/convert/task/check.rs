@@ -8,7 +8,7 @@ use protocol::task::check::{
 };
 use resources::Invalid;
 
-use super::read_seconds;
+use crate::convert::read_seconds;
 use crate::schema::{
     CheckInfo, CheckInfoCommand, CheckInfoHttp, CheckInfoTcp, CheckInfoType, CheckStatusInfo,
     CheckStatusInfoCommand, CheckStatusInfoHttp, CheckStatusInfoTcp, CommandInfo, HealthCheck,

@@ -1,4 +1,6 @@
-//! Tasks, commands and executors.
+//! Tasks, commands and executors; `check` has the checks of tasks.
+
+pub(super) mod check;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -10,7 +10,7 @@
 //! is reported again, failures in a row are counted anew, and the delay and the grace period go on.
 
 mod probe;
-pub mod verdict;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use protocol::{CommandInfo, TaskInfo, Termination, Uuid};
 use runtime::Instant;
 use runtime::prelude::*;
 
-use self::verdict::{Health, HealthChange, is_healthy};
+use self::verdict::{Health, is_healthy};
+use crate::container::machine::command::HealthChange;
 use crate::launcher::ProgramEnd;
 
 /// The shortest pause between two checks, whatever their interval: checks without a pause would
