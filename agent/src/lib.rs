@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `agent` | the actor that registers with a master and forwards its messages |
 //! | `api` | the v1 APIs for executors and tools, the pages, and their authorization |
-//! | `checks` | checks and health checks of command tasks |
 //! | `config` | the operator's settings, validated at start |
 //! | `container` | the containerizer actor and the pure state machine of a container |
 //! | `fetcher` | files fetched into a sandbox before its command runs |
@@ -23,7 +22,7 @@
 //! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
 //! [`start()`]. Its hidden subcommands call [`zygote::main`], [`fetcher::main`],
 //! [`images::puller::main`] and [`images::unpacker::main`]. The crate contains no concrete module,
-//! and only the fetcher and the puller open sockets.
+//! and only the fetcher, the puller and the checks open sockets.
 
 pub mod agent;
 pub mod api;

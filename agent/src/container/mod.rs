@@ -10,7 +10,6 @@
 //! |---|---|
 //! | `changed` | applies a new `FrameworkInfo` to a framework's containers |
 //! | `checkpointing` | writes containers to the ledger before they start, and recovers them |
-//! | `checks` | checks and health checks of commands |
 //! | `ended` | the newest tasks whose terminal updates are acknowledged |
 //! | `environment` | the program, user and environment of an executor |
 //! | `events` | messages that the containerizer handles from the agent |
@@ -26,7 +25,6 @@
 
 mod changed;
 pub mod checkpointing;
-mod checks;
 mod ended;
 mod environment;
 pub mod events;

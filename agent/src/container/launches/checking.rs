@@ -8,7 +8,7 @@ use protocol::task::check::CheckKind;
 use runtime::prelude::*;
 
 use crate::container::Containerizer;
-use crate::container::checks::{CheckCommandEnded, CheckEvent, Checker};
+use crate::container::launches::checks::{CheckCommandEnded, CheckEvent, Checker};
 use crate::container::machine::Container;
 use crate::launcher::ProgramEnd;
 

@@ -12,7 +12,6 @@ use protocol::{
 };
 
 use super::{Container, Effect, Phase, TaskReport};
-use crate::container::checks::verdict::HealthChange;
 use crate::launcher::ContainerEnd;
 
 /// Default time between SIGTERM and SIGKILL.
@@ -39,6 +38,15 @@ pub(super) struct CommandState {
     healthy: Option<bool>,
     /// The last reported result of its check.
     check_result: Option<i32>,
+}
+
+/// A report about a task's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthChange {
+    /// Whether it is healthy.
+    pub healthy: bool,
+    /// Whether it is to be killed.
+    pub kill: bool,
 }
 
 /// Whether an update with this reason has the result of a check.

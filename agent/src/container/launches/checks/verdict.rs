@@ -5,6 +5,8 @@ use std::time::Duration;
 use protocol::HealthCheck;
 use protocol::task::check::CheckKind;
 
+use crate::container::machine::command::HealthChange;
+
 /// Whether a result is that of a healthy task: exit code 0, a status from 200 to 399, or a
 /// connection (1).
 pub fn is_healthy(kind: &CheckKind, result: i32) -> bool {
@@ -13,15 +15,6 @@ pub fn is_healthy(kind: &CheckKind, result: i32) -> bool {
         CheckKind::Http(_) => (200..400).contains(&result),
         CheckKind::Tcp(_) => result == 1,
     }
-}
-
-/// A report about a task's health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthChange {
-    /// Whether it is healthy.
-    pub healthy: bool,
-    /// Whether it is to be killed.
-    pub kill: bool,
 }
 
 /// The health of a task.

@@ -10,7 +10,7 @@
 //! is reported again, failures in a row are counted anew, and the delay and the grace period go on.
 
 mod probe;
-pub mod verdict;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,13 @@ use protocol::{CommandInfo, TaskInfo, Termination, Uuid};
 use runtime::Instant;
 use runtime::prelude::*;
 
-use self::verdict::{Health, HealthChange, is_healthy};
+use self::verdict::{Health, is_healthy};
+use crate::container::machine::command::HealthChange;
 use crate::launcher::ProgramEnd;
+
+/// The shortest pause between two checks, whatever their interval: checks without a pause would
+/// keep the agent busy.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// What a check reports or requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +69,14 @@ struct Check {
     timing: CheckTiming,
 }
 
+/// A command of a check.
+struct RunningCommand {
+    which: Which,
+    timeout: Option<TimerHandle>,
+    /// Whether its timeout has passed: it is being killed, and has counted as failed.
+    is_late: bool,
+}
+
 /// The actor.
 pub struct Checker {
     health: Option<(Check, Health)>,
@@ -73,8 +86,8 @@ pub struct Checker {
     /// The age of the task when this actor was made.
     age: Duration,
     since: Instant,
-    /// Commands that run, with the timer of their timeout.
-    running: BTreeMap<Uuid, (Which, Option<TimerHandle>)>,
+    /// Commands whose end is not reported.
+    running: BTreeMap<Uuid, RunningCommand>,
     events: CheckEvents,
 }
 
@@ -116,17 +129,21 @@ impl Checker {
         };
         let timeout = Some(timing.timeout).filter(|timeout| !timeout.is_zero());
         match kind {
+            // One that the kernel cannot kill gets no successors.
+            CheckKind::Command(_) if self.running.values().any(|one| one.which == which) => {
+                self.done(which, None, ctx);
+            }
             CheckKind::Command(command) => {
                 let program = Uuid(ctx.node().fresh_uuid());
-                let timer = timeout.map(|timeout| {
-                    ctx.after(timeout, move |this, ctx| {
-                        if let Some((which, _)) = this.running.remove(&program) {
-                            (this.events)(CheckEvent::Kill(program));
-                            this.done(which, None, ctx);
-                        }
-                    })
+                let timeout = timeout.map(|timeout| {
+                    ctx.after(timeout, move |this, ctx| this.timed_out(program, ctx))
                 });
-                self.running.insert(program, (which, timer));
+                let running = RunningCommand {
+                    which,
+                    timeout,
+                    is_late: false,
+                };
+                self.running.insert(program, running);
                 (self.events)(CheckEvent::Run(program, command));
             }
             other => {
@@ -142,6 +159,15 @@ impl Checker {
                     this.done(which, result, ctx);
                 });
             }
+        }
+    }
+
+    fn timed_out(&mut self, program: Uuid, ctx: &mut Context<Self>) {
+        if let Some(running) = self.running.get_mut(&program) {
+            running.is_late = true;
+            let which = running.which;
+            (self.events)(CheckEvent::Kill(program));
+            self.done(which, None, ctx);
         }
     }
 
@@ -164,7 +190,7 @@ impl Checker {
             Which::Result => {}
         }
         if let Some(check) = self.check(which) {
-            let interval = check.timing.interval;
+            let interval = check.timing.interval.max(INTERVAL_MIN);
             ctx.after(interval, move |this, ctx| this.perform(which, ctx));
         }
     }
@@ -192,12 +218,13 @@ impl Handler<CheckCommandEnded> for Checker {
     type Result = ();
     fn handle(&mut self, ended: CheckCommandEnded, ctx: &mut Context<Self>) {
         let CheckCommandEnded { program, end } = ended;
-        // Late ones were counted as failed at their timeout.
-        let Some((which, timer)) = self.running.remove(&program) else {
+        let ended = self.running.remove(&program);
+        let Some(RunningCommand { which, timeout, .. }) = ended.filter(|ended| !ended.is_late)
+        else {
             return;
         };
-        if let Some(timer) = timer {
-            ctx.cancel(timer);
+        if let Some(timeout) = timeout {
+            ctx.cancel(timeout);
         }
         let result = match end {
             ProgramEnd::Ended(Termination::Exited(code)) => Some(code),
