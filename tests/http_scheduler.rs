@@ -244,6 +244,51 @@ fn command_is_fetched_before_it_starts() {
     }
 }
 
+/// SPEC 5.4, 5.12: results go to the framework and to pages; an incomplete check is refused.
+// Covers 5.4 Health checks: results, in part: commands.
+#[test]
+fn checked_task_reports_its_health() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
+    let offer = scheduler.offer();
+    let mut task = offer.task("t", "exec sleep 1000");
+    task["health_check"] = json!({
+        "type": "COMMAND", "command": {"value": "exit 0"}, "delay_seconds": 0,
+    });
+    task["check"] = json!({
+        "type": "COMMAND", "command": {"command": {"value": "exit 3"}}, "delay_seconds": 0,
+    });
+    let mut bad = offer.task("bad", "true");
+    bad["health_check"] = json!({"type": "TCP"});
+    scheduler.send(offer.launch(&[task, bad]));
+    let (state, _, message) = scheduler.status();
+    let words = "Task uses invalid health check: Expecting 'tcp' to be set for TCP health check";
+    assert_eq!((&*state, &*message), ("TASK_ERROR", words));
+    let updates = (0..4).map(|_| scheduler.status());
+    let updates: Vec<_> = updates
+        .map(|(state, reason, _)| format!("{state} {reason}"))
+        .collect();
+    assert_eq!(updates[..2], ["TASK_STARTING ", "TASK_RUNNING "]);
+    for reason in ["TASK_HEALTH_CHECK", "TASK_CHECK"] {
+        let expected = format!("TASK_RUNNING REASON_{reason}_STATUS_UPDATED");
+        assert!(updates.contains(&expected), "{updates:?}");
+    }
+    let (_, page) = get(cluster.port, "/tasks");
+    let page: Value = serde_json::from_str(&page).expect("JSON");
+    let task = page["tasks"].as_array().expect("tasks");
+    let task = task
+        .iter()
+        .find(|task| task["id"] == "t")
+        .expect("the task");
+    assert_eq!(task["health_check"]["type"], "COMMAND");
+    let newest = task["statuses"].as_array().and_then(|all| all.last());
+    let newest = newest.expect("a status");
+    assert_eq!(newest["healthy"], true);
+    assert_eq!(newest["check_status"]["command"]["exit_code"], 3);
+    scheduler.send(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    scheduler.until("TASK_KILLED");
+}
+
 /// A filter of a year and a suppression end with the next REVIVE.
 // Covers 2.2 DECLINE; 2.2 REVIVE, SUPPRESS.
 #[test]
