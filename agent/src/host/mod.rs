@@ -3,7 +3,7 @@
 //! `procfs` reads `/proc`, `detect` finds the resources that the operator does not configure,
 //! `accounts` decides the user that a task runs as, `helper` runs processes with other rights,
 //! `beneath` finds paths below directories of strangers, `output` opens files that a task may have
-//! replaced, and `sys` has the only unsafe code of this crate. No actors, and no knowledge of
+//! replaced, `removal` removes their directories, and `sys` has the only unsafe code of this crate. No actors, and no knowledge of
 //! containers.
 
 pub(crate) mod accounts;
@@ -12,4 +12,5 @@ pub mod detect;
 pub mod helper;
 pub(crate) mod output;
 pub mod procfs;
+pub(crate) mod removal;
 pub mod sys;

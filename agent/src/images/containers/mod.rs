@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 
 use super::{GetOptions, ImageConfig, Images};
 use crate::host::beneath::Beneath;
+use crate::host::removal::remove_tree;
 use crate::host::sys::Account;
-use crate::sandbox::disk::leftovers;
 
 /// The record of a container in its directory.
 const RECORD: &str = "provisioned.json";
@@ -164,7 +164,7 @@ impl Provisioner {
 }
 
 fn remove(path: &Path) {
-    match leftovers::remove_tree(path) {
+    match remove_tree(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::error!(path = %path.display(), %error, "cannot remove a root file system");
         }
