@@ -6,8 +6,8 @@ use std::process::Command;
 
 use protocol::task::ContainerInfo;
 use protocol::task::container::{DockerOptions, Image};
-use protocol::{CommandInfo, Reason, TaskInfo, TaskState};
-use serde_json::json;
+use protocol::{CommandInfo, Reason, TaskId, TaskInfo, TaskState};
+use serde_json::{Value, json};
 
 use crate::api::Endpoint;
 use crate::in_time::InTime;
@@ -88,7 +88,12 @@ struct Images {
 }
 
 impl Images {
+    /// With a local registry, which has the image `own`.
     fn begin() -> Option<Self> {
+        Self::with_registry(None)
+    }
+
+    fn with_registry(url: Option<&str>) -> Option<Self> {
         let report = meros(["agent", "--check"])
             .output_in_time()
             .expect("meros runs");
@@ -107,7 +112,8 @@ impl Images {
         let cluster = Cluster::master_alone(|_, _| ());
         let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
         command.args(["--isolation", ISOLATORS, "--image_providers", "DOCKER"]);
-        command.arg("--docker_registry").arg(registry.path());
+        let source = url.map_or_else(|| registry.path().into(), PathBuf::from);
+        command.arg("--docker_registry").arg(source);
         let agent = cluster.agent_of(&mut command);
         let mut info = framework("images", "ads");
         info.checkpoint = true;
@@ -219,6 +225,31 @@ fn tasks_run_in_images_of_both_types_and_leave_nothing() {
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_eq!(count("images/images"), left);
     }
+}
+
+// Found by a reviewer: the container waited for ever.
+#[test]
+fn task_that_is_killed_during_the_pull_is_over() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", silent.local_addr().expect("an address"));
+    let Some(mut images) = Images::with_registry(Some(&url)) else {
+        return;
+    };
+    images.run("waits", |info| info.container = container(None, "own"));
+    let asked = silent.accept().expect("the puller asks");
+    let id = TaskId::new("waits").expect("an id");
+    let killed = images.framework.driver.kill(id, None);
+    killed.expect("the driver hears");
+    images.framework.state("waits", TaskState::Killed);
+    let agent = Endpoint::new(images.port(), "/state");
+    eventually("its executor to be gone", || {
+        let state: Value = serde_json::from_str(&agent.get().text()).ok()?;
+        let frameworks = state["frameworks"].as_array()?;
+        let executors = frameworks.iter().map(|one| &one["executors"]);
+        let is_none = |executors: &Value| executors.as_array().is_none_or(Vec::is_empty);
+        executors.into_iter().all(is_none).then_some(())
+    });
+    drop(asked);
 }
 
 // Covers 5.3; 5.6 in part: images.

@@ -51,6 +51,7 @@ impl Containerizer {
         let mut environment = BTreeMap::new();
         if let Some(provisioned) = provisioned {
             environment.extend(provisioned.image.environment.iter().cloned());
+            plan.mounts.extend(self.volume_mounts(container));
         }
         environment.extend(own);
         environment.extend(plan.environment.clone());

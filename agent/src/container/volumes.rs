@@ -1,12 +1,13 @@
 //! Reservations and volumes of containers: checks that the agent has them, and links volumes into
 //! sandboxes.
 
+use module_api::isolator::{self, MountSource};
 use protocol::{ContainerId, ExecutorInfo, FrameworkId, TaskInfo};
 use resources::Resources;
 use runtime::prelude::*;
 
 use super::Containerizer;
-use super::machine::Phase;
+use super::machine::{Container, Phase};
 use crate::operations::volumes::{self, Mount};
 
 /// Requests the volumes of an executor run. Empty once it is forgotten.
@@ -84,12 +85,32 @@ impl Containerizer {
         }
     }
 
+    /// Mounts that a container with an image needs for its links to volumes: each volume at its
+    /// path on the host.
+    pub(super) fn volume_mounts(
+        &self,
+        container: &Container,
+    ) -> impl Iterator<Item = isolator::Mount> {
+        let volumes = volumes::mounts(self.config.work_dir(), &container.allocated());
+        volumes.into_iter().map(|mount| isolator::Mount {
+            source: MountSource::Host(mount.volume.clone()),
+            target: mount.volume,
+            is_read_only: false,
+        })
+    }
+
     /// Links the volumes of a further task. If the sandbox is not ready they follow with it.
     pub(super) fn link_volumes(
         &self,
         id: &ContainerId,
         resources: &Resources,
     ) -> Result<(), String> {
+        let has_image = self.provisioning.of(id).is_some();
+        if has_image && !resources.persistent_volumes().is_empty() {
+            let problem =
+                "volumes of a further task cannot be mounted in a container with an image";
+            return Err(problem.to_owned());
+        }
         match self.containers.get(id) {
             Some(container) if container.phase != Phase::Preparing => self.link(id, resources),
             _ => Ok(()),

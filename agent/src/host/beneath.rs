@@ -13,7 +13,11 @@ use nix::sys::stat::{Mode, mkdirat};
 
 /// A directory below which paths are resolved.
 #[derive(Debug)]
-pub(crate) struct Beneath(OwnedFd);
+pub(crate) struct Beneath {
+    directory: OwnedFd,
+    /// Flags for what is made.
+    making: ResolveFlag,
+}
 
 /// What a mount covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub(crate) enum Kind {
 
 impl AsFd for Beneath {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.directory.as_fd()
     }
 }
 
@@ -35,18 +39,42 @@ impl Beneath {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let opened = nix::fcntl::open(path, flags, Mode::empty())?;
-        Ok(Self(opened))
+        Ok(Self::of(opened))
+    }
+
+    /// An open directory.
+    pub(crate) fn of(directory: OwnedFd) -> Self {
+        Self {
+            directory,
+            making: ResolveFlag::empty(),
+        }
+    }
+
+    /// Makes nothing in file systems that are mounted below it, nor through links.
+    pub(crate) fn making_on_one_mount(self) -> Self {
+        Self {
+            making: ResolveFlag::RESOLVE_NO_XDEV,
+            ..self
+        }
+    }
+
+    /// The directory at this path, made if nothing is there. A link there is an error.
+    pub(crate) fn plain_directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        drop(self.find_or_make(path, Kind::Directory)?);
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        self.resolve(path, flags, Mode::empty(), ResolveFlag::RESOLVE_NO_SYMLINKS)
     }
 
     /// What is at this path. An absolute one starts here, too, as do absolute links.
     pub(crate) fn find(&self, path: &Path) -> io::Result<OwnedFd> {
-        self.resolve(path, OFlag::O_PATH, Mode::empty())
+        self.resolve(path, OFlag::O_PATH, Mode::empty(), ResolveFlag::empty())
     }
 
     /// The file at this path, to be read.
     pub(crate) fn read(&self, path: &Path) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
-        Ok(File::from(self.resolve(path, flags, Mode::empty())?))
+        let opened = self.resolve(path, flags, Mode::empty(), ResolveFlag::empty());
+        Ok(File::from(opened?))
     }
 
     /// What is at this path; if nothing is, a new directory or empty file, with the directories
@@ -62,15 +90,16 @@ impl Beneath {
         while let Some(name) = next {
             next = names.next();
             let parent = match made.as_os_str().is_empty() {
-                true => self.0.try_clone()?,
-                false => self.find(&made)?,
+                true => self.directory.try_clone()?,
+                false => self.resolve(&made, OFlag::O_PATH, Mode::empty(), self.making)?,
             };
             made.push(name);
             let is_last = next.is_none();
             match (is_last, kind) {
                 (true, Kind::File) => {
-                    let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_NOFOLLOW;
-                    self.resolve(&made, flags, Mode::from_bits_truncate(0o644))?;
+                    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY;
+                    let mode = Mode::from_bits_truncate(0o644);
+                    self.resolve(&made, flags, mode, self.making)?;
                 }
                 _ => make_directory(parent.as_fd(), name)?,
             }
@@ -78,12 +107,19 @@ impl Beneath {
         self.find(path)
     }
 
-    fn resolve(&self, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
+    fn resolve(
+        &self,
+        path: &Path,
+        flags: OFlag,
+        mode: Mode,
+        more: ResolveFlag,
+    ) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
             .mode(mode)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        Ok(openat2(&self.0, path, how)?)
+            .resolve(resolve | more);
+        Ok(openat2(&self.directory, path, how)?)
     }
 }
 

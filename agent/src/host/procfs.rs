@@ -3,10 +3,14 @@
 //! Plain functions; the parsers are pure. Processes that end while being read are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 
 /// One process at one moment, from `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,25 +61,58 @@ pub fn parse_stat(line: &str) -> Option<Process> {
 pub fn processes() -> io::Result<Vec<Process>> {
     let mut processes = Vec::new();
     let mut path = String::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name
-            .to_str()
-            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-        else {
+    for pid in list(".")? {
+        if !pid.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
-        };
+        }
         path.clear();
-        path.push_str("/proc/");
-        path.push_str(pid);
+        path.push_str(&pid);
         path.push_str("/stat");
         // Program names need not be UTF-8.
-        let Ok(line) = std::fs::read(&path) else {
+        let Ok(line) = read(&path) else {
             continue;
         };
         processes.extend(parse_stat(&String::from_utf8_lossy(&line)));
     }
     Ok(processes)
+}
+
+/// The `/proc` of this process, if another could be mounted over it.
+static KEPT: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Reads only this `/proc` from now on, whatever is mounted over its path.
+pub fn keep(proc: OwnedFd) {
+    let _ = KEPT.set(proc); // A process has one.
+}
+
+fn open(path: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = match KEPT.get() {
+        Some(proc) => openat(proc, path, flags, Mode::empty()),
+        None => openat(CWD, Path::new("/proc").join(path), flags, Mode::empty()),
+    };
+    Ok(opened?)
+}
+
+/// A file below `/proc`.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::from(open(path)?).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The names in a directory below `/proc` that are UTF-8.
+fn list(path: &str) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::new(open(path)?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok();
+        names.extend(
+            name.filter(|name| !name.starts_with('.'))
+                .map(str::to_owned),
+        );
+    }
+    Ok(names)
 }
 
 /// The descendants of one process, without itself. Reads only them, if the kernel lists children.
@@ -91,7 +128,7 @@ pub fn descendants_of(root: i32) -> io::Result<Vec<Process>> {
             Err(_) => continue, // It has ended.
         };
         for child in children.into_iter().filter(|&child| seen.insert(child)) {
-            let line = std::fs::read(format!("/proc/{child}/stat")).unwrap_or_default();
+            let line = read(&format!("{child}/stat")).unwrap_or_default();
             found.extend(parse_stat(&String::from_utf8_lossy(&line)));
             open.push(child);
         }
@@ -103,9 +140,10 @@ pub fn descendants_of(root: i32) -> io::Result<Vec<Process>> {
 /// without this list.
 fn children(pid: i32) -> io::Result<Vec<i32>> {
     let mut lists = Vec::new();
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+    for thread in list(&format!("{pid}/task"))? {
         // A thread may have ended.
-        lists.extend(std::fs::read_to_string(thread?.path().join("children")));
+        let list = read(&format!("{pid}/task/{thread}/children"));
+        lists.extend(list.map(|list| String::from_utf8_lossy(&list).into_owned()));
     }
     if lists.is_empty() {
         return Err(io::ErrorKind::NotFound.into());

@@ -473,6 +473,12 @@ fn bound_capabilities(capabilities: &Capabilities) -> Result<(), i32> {
             other => other?,
         }
     }
+    let none: libc::c_ulong = 0;
+    let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL;
+    // SAFETY: it takes only numbers.
+    #[allow(unsafe_code)]
+    let cleared = unsafe { libc::prctl(libc::PR_CAP_AMBIENT, clear, none, none, none) };
+    check(cleared.into())?;
     let keep = libc::c_ulong::from(capabilities.effective.is_some());
     // SAFETY: it takes only numbers.
     #[allow(unsafe_code)]
@@ -483,7 +489,8 @@ fn bound_capabilities(capabilities: &Capabilities) -> Result<(), i32> {
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// Has exactly these capabilities, also after it executes another program.
+/// Has exactly these capabilities; the programs that it executes have them, too, and those of root
+/// all that are bounding.
 fn set_capabilities(effective: u64) -> Result<(), i32> {
     let header = [CAPABILITY_VERSION, 0];
     // The lower 32 of each set, then the upper ones.

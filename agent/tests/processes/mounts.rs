@@ -122,6 +122,45 @@ fn mount_points_outside_of_the_sandbox_must_exist() {
     assert!(message.contains(expected), "{message}");
 }
 
+// Found by a reviewer: mount points were made in what volumes show of the host.
+#[test]
+fn nothing_is_made_in_what_a_volume_shows() {
+    if skipped() {
+        return;
+    }
+    let host = tempfile::tempdir().unwrap();
+    let source = || MountSource::Host(host.path().into());
+    let plan = mounted(vec![mount(source(), "data"), mount(source(), "data/new")]);
+    let (_, state, message) = run(plan, shell("t", "true"));
+    assert_eq!(state, TaskState::Failed);
+    assert!(
+        message.contains("make the mount point `data/new`"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read_dir(host.path()).unwrap().count(), 0);
+}
+
+// Found by a reviewer: the container init believed such a `/proc` and killed what it named.
+#[test]
+fn forged_proc_names_no_victims() {
+    if skipped() {
+        return;
+    }
+    let mut victim = Command::new("sleep").arg("98765").spawn().unwrap();
+    let pid = victim.id();
+    let plan = mounted(vec![mount(MountSource::Sandbox("p".into()), "/proc")]);
+    let script = format!(
+        "mkdir -p p/$PPID/task/1 p/{pid}; echo {pid} > p/$PPID/task/1/children; \
+         echo \"{pid} (sleep) S $PPID {pid} {pid} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0\" > p/{pid}/stat; \
+         (setsid sleep 98766 &); exit 0"
+    );
+    let (_, state, message) = run(plan, shell("t", &script));
+    assert_eq!(state, TaskState::Finished, "{message}");
+    assert_eq!(victim.try_wait().unwrap(), None, "it lives");
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}
+
 /// A root file system with a shell and a few programs of the host.
 fn image(directory: &Path) -> PathBuf {
     let image = directory.join("image");

@@ -23,7 +23,7 @@ pub(in crate::container) struct Provisioning {
 enum State {
     /// Waits for its image. Dropping the sender gives up the pull.
     Waiting { _cancel: oneshot::Sender<()> },
-    /// The image came too late, or not at all.
+    /// It was killed; a result of the pull is not used.
     GivenUp,
     /// Has its root file system.
     Ready(Box<Provisioned>),
@@ -96,14 +96,13 @@ impl Containerizer {
                 self.provisioning.containers.insert(id.clone(), ready);
                 self.isolate(id, ctx);
             }
-            // It has ended, and nothing else releases what came too late.
-            Ok(_) => self.release_root(id, ctx),
             Err(problem) if is_wanted => {
                 self.counts.container_launch_errors += 1;
                 tracing::warn!(container = %id, problem, "cannot provide the image");
                 self.with(id, ctx, |container| container.prepared(Err(problem)));
             }
-            Err(_) => {}
+            // Killed meanwhile: this was what it waited for, and its end releases what came.
+            _ => self.with(id, ctx, |container| container.prepared(Ok(()))),
         }
     }
 

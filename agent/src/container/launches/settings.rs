@@ -50,6 +50,9 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
     if linux.ipc_mode == Some(IpcMode::Private) && !plan.namespaces.ipc {
         return needs("linux_info.ipc_mode", "namespaces/ipc");
     }
+    if linux.shm_size.is_some() && plan.shm_bytes.is_none() {
+        return needs("linux_info.shm_size", "namespaces/ipc");
+    }
     let has_profile = matches!(linux.seccomp, Some(Seccomp::Profile(_)));
     if has_profile && plan.seccomp.is_empty() {
         return needs("linux_info.seccomp", "linux/seccomp");

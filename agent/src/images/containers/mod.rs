@@ -9,7 +9,9 @@ mod command;
 mod user;
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,6 +68,13 @@ impl Provisioner {
     /// left of others. Called once, before all other functions. Blocking.
     pub fn recover(&self, live: &BTreeSet<ContainerId>) -> Vec<(ContainerId, Provisioned)> {
         let mut found = Vec::new();
+        // Strangers' files with rights lie below: no user of the host may reach them.
+        let closed = std::fs::create_dir_all(&self.directory).and_then(|()| {
+            std::fs::set_permissions(&self.directory, Permissions::from_mode(0o700))
+        });
+        if let Err(error) = closed {
+            tracing::error!(%error, "cannot make the directory of root file systems");
+        }
         for entry in std::fs::read_dir(&self.directory)
             .into_iter()
             .flatten()

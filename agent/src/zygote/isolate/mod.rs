@@ -12,6 +12,7 @@ use std::path::Path;
 
 use module_api::isolator::{LaunchPlan, Namespaces};
 use nix::sched::CloneFlags;
+use nix::sys::stat::Mode;
 
 /// The control group of the container's processes without its init.
 #[derive(Debug, Default)]
@@ -65,6 +66,8 @@ pub(super) fn clone_flags(namespaces: Namespaces) -> CloneFlags {
 /// Isolates this process, which has been forked with [`clone_flags`]. Its working directory is the
 /// sandbox before, and the one of the plan after.
 pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<ProcessCgroup, String> {
+    // What is made for the container, its users may read.
+    nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     for directory in &plan.cgroups {
         let procs = directory.join("cgroup.procs");
         let joined = std::fs::write(&procs, "0");

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 
 use module_api::isolator::{LaunchPlan, Mount, MountSource, RootFilesystem};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::failed;
 use crate::host::beneath::{Beneath, Kind, path_of};
-use crate::host::sys;
+use crate::host::{procfs, sys};
 
 /// Device files of a root file system, those of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -67,7 +68,8 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
         .collect::<Result<_, _>>()?;
     match &plan.root {
         None => {
-            mount_kernel_files(plan, None)?;
+            let host = Beneath::open(root).map_err(failed("open", root))?;
+            mount_kernel_files(plan, &host, false)?;
             for (volume, source) in plan.mounts.iter().zip(&sources) {
                 source.mount_in_host(volume, sandbox)?;
             }
@@ -77,22 +79,30 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
         Some(own) => {
             let root = mount_root(own)?;
             let inside = Beneath::open(&root).map_err(failed("open", &root))?;
-            mount_kernel_files(plan, Some(&inside))?;
+            mount_kernel_files(plan, &inside, true)?;
             make_devices(&inside)?;
             mount_network_files(&inside)?;
+            hide(&inside)?;
             let here = inside.find_or_make(&own.sandbox, Kind::Directory);
             let here = here.map_err(failed("make", &own.sandbox))?;
             bind(sandbox, &here, false).map_err(failed("mount", &own.sandbox))?;
+            let sandbox = inside.find(&own.sandbox);
+            let sandbox = sandbox.map_err(failed("open", &own.sandbox))?;
+            // What a volume shows is not the container's: nothing is made in it.
+            let inside = inside.making_on_one_mount();
+            let sandbox = Beneath::of(sandbox).making_on_one_mount();
             for (volume, source) in plan.mounts.iter().zip(&sources) {
-                let target = own.sandbox.join(&volume.target);
-                source.mount_in(&inside, &target, volume.is_read_only)?;
+                let base = match volume.target.is_absolute() {
+                    true => &inside,
+                    false => &sandbox,
+                };
+                source.mount_in(base, &volume.target, volume.is_read_only)?;
             }
             let start = plan.working_directory.as_ref().unwrap_or(&own.sandbox);
             let made = inside.find_or_make(start, Kind::Directory);
             made.map_err(failed("make the working directory", start))?;
-            drop((sources, here, inside));
+            drop((sources, here, inside, sandbox));
             change_root(&root)?;
-            hide()?;
             std::env::set_current_dir(start).map_err(failed("enter", start))
         }
     }
@@ -105,6 +115,13 @@ fn mount_root(own: &RootFilesystem) -> Result<PathBuf, String> {
         std::fs::create_dir_all(directory).map_err(failed("make", directory))?;
     }
     let [upper, work, root] = made;
+    // The root directory has the mode and owner of `upper`.
+    let like_image = |path: &Path| -> io::Result<()> {
+        let image = std::fs::metadata(&own.image)?;
+        chown(path, Some(image.uid()), Some(image.gid()))?;
+        std::fs::set_permissions(path, image.permissions())
+    };
+    like_image(&upper).map_err(failed("set the mode of", &upper))?;
     let opened = [&own.image, &upper, &work].map(|path| {
         let opened = Beneath::open(path).map_err(failed("open", path))?;
         Ok::<_, String>(opened)
@@ -123,40 +140,44 @@ fn mount_root(own: &RootFilesystem) -> Result<PathBuf, String> {
         Some("overlay"),
         &root,
         Some("overlay"),
-        MsFlags::empty(),
+        MsFlags::MS_NODEV,
         options,
     )
     .map_err(failed("mount the image at", &root))?;
     Ok(root)
 }
 
-/// `/proc`, and in a root file system of its own `/sys` too; `/dev/shm` of its own IPC namespace.
-fn mount_kernel_files(plan: &LaunchPlan, inside: Option<&Beneath>) -> Result<(), String> {
-    let place = |path: &Path| match inside {
-        Some(inside) => inside.find_or_make(path, Kind::Directory),
-        None => Beneath::open(Path::new("/")).and_then(|root| root.find(path)),
+/// `/proc`, and in a root file system of its own `/sys` and `/dev` too; `/dev/shm` of its own IPC
+/// namespace. In an image these are no links.
+fn mount_kernel_files(plan: &LaunchPlan, inside: &Beneath, has_root: bool) -> Result<(), String> {
+    let place = |path: &Path| match has_root {
+        true => inside.plain_directory(path),
+        false => inside.find(path),
     };
     let proc = Path::new("/proc");
     if plan.namespaces.pid {
         let here = place(proc).map_err(failed("make", proc))?;
         mount(Some("proc"), &path_of(&here), Some("proc"), INERT, NONE)
             .map_err(failed("mount", proc))?;
-    } else if inside.is_some() {
+    } else if has_root {
         let here = place(proc).map_err(failed("make", proc))?;
         bind(proc, &here, false).map_err(failed("mount", proc))?;
     }
-    if inside.is_some() {
+    // A volume may cover it, and then tell of other processes.
+    let own = inside.find(proc).map_err(failed("open", proc))?;
+    procfs::keep(own);
+    if has_root {
         let sys = Path::new("/sys");
         let here = place(sys).map_err(failed("make", sys))?;
         bind(sys, &here, true).map_err(failed("mount", sys))?;
         let dev = Path::new("/dev");
         let here = place(dev).map_err(failed("make", dev))?;
-        let (flags, options) = (MsFlags::MS_NOSUID, Some("mode=0755,size=64k"));
+        let options = Some("mode=0755,size=64k");
         mount(
             Some("tmpfs"),
             &path_of(&here),
             Some("tmpfs"),
-            flags,
+            PLAIN,
             options,
         )
         .map_err(failed("mount", dev))?;
@@ -174,7 +195,7 @@ fn mount_kernel_files(plan: &LaunchPlan, inside: Option<&Beneath>) -> Result<(),
             Some(options.as_str()),
         )
         .map_err(failed("mount", shm))?;
-    } else if inside.is_some() && shm.is_dir() {
+    } else if has_root && shm.is_dir() {
         let here = place(shm).map_err(failed("make", shm))?;
         bind(shm, &here, false).map_err(failed("mount", shm))?;
     }
@@ -217,11 +238,19 @@ fn make_devices(inside: &Beneath) -> Result<(), String> {
 
 fn mount_network_files(inside: &Beneath) -> Result<(), String> {
     for path in NETWORK_FILES.map(Path::new) {
-        if path.is_file() {
-            let here = inside.find_or_make(path, Kind::File);
-            let here = here.map_err(failed("make", path))?;
-            bind(path, &here, true).map_err(failed("mount", path))?;
+        if !path.is_file() {
+            continue;
         }
+        let here = inside.find_or_make(path, Kind::File);
+        let here = here.or_else(|_| {
+            // A link of the image that leads nowhere.
+            let etc = inside.find(Path::new("/etc"))?;
+            let name = path.file_name().unwrap_or_default();
+            unlinkat(&etc, name, UnlinkatFlags::NoRemoveDir)?;
+            inside.find_or_make(path, Kind::File)
+        });
+        let here = here.map_err(failed("make", path))?;
+        bind(path, &here, true).map_err(failed("mount", path))?;
     }
     Ok(())
 }
@@ -305,6 +334,7 @@ impl Source {
         let target = &volume.target;
         if !target.is_absolute() {
             let inside = Beneath::open(sandbox).map_err(failed("open", sandbox))?;
+            let inside = inside.making_on_one_mount();
             return self.mount_in(&inside, target, volume.is_read_only);
         }
         let found = Beneath::open(Path::new("/")).and_then(|root| root.find(target));
@@ -363,16 +393,19 @@ fn change_root(root: &Path) -> Result<(), String> {
 }
 
 /// Hides and protects parts of `/proc` and `/sys`. What the kernel does not have needs neither.
-fn hide() -> Result<(), String> {
-    let open = |path: &Path| Beneath::open(Path::new("/")).and_then(|root| root.find(path));
+fn hide(inside: &Beneath) -> Result<(), String> {
     for path in READ_ONLY.map(Path::new) {
-        if let Ok(here) = open(path) {
-            bind(path, &here, true).map_err(failed("protect", path))?;
+        if let Ok(here) = inside.find(path) {
+            attach_again(&here, true).map_err(failed("protect", path))?;
         }
     }
     for path in HIDDEN.map(Path::new) {
-        let Ok(here) = open(path) else { continue };
-        let hidden = match path.is_dir() {
+        let Ok(here) = inside.find(path) else {
+            continue;
+        };
+        let stat = nix::sys::stat::fstat(&here).map_err(failed("look at", path))?;
+        let is_directory = stat.st_mode & nix::libc::S_IFMT == nix::libc::S_IFDIR;
+        let hidden = match is_directory {
             true => mount(
                 Some("tmpfs"),
                 &path_of(&here),
@@ -386,4 +419,9 @@ fn hide() -> Result<(), String> {
         hidden.map_err(failed("hide", path))?;
     }
     Ok(())
+}
+
+/// Mounts what is at an open file or directory over itself.
+fn attach_again(here: &OwnedFd, is_read_only: bool) -> io::Result<()> {
+    attach(&clone_tree(here)?, here, is_read_only)
 }

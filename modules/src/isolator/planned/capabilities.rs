@@ -5,8 +5,9 @@ use module_api::{Fault, ModuleError, Parameters};
 use protocol::task::container::{LinuxCapabilities, LinuxInfo};
 use serde::Deserialize;
 
-/// Those that Docker lets a container gain by default.
-pub(super) fn of_docker() -> LinuxCapabilities {
+/// Those that a container with an image can gain at most if nobody names any: as with Docker, without
+/// that to make devices.
+pub(super) fn of_images() -> LinuxCapabilities {
     let names = [
         "AUDIT_WRITE",
         "CHOWN",
@@ -14,7 +15,6 @@ pub(super) fn of_docker() -> LinuxCapabilities {
         "FOWNER",
         "FSETID",
         "KILL",
-        "MKNOD",
         "NET_BIND_SERVICE",
         "NET_RAW",
         "SETFCAP",

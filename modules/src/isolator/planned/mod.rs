@@ -112,8 +112,14 @@ impl Chosen {
         if self.has("linux/capabilities") {
             plan.capabilities = self.capabilities.of(linux)?;
         }
-        if plan.capabilities.is_none() && container.docker.is_some() {
-            let bounding = capabilities::of_docker();
+        if plan.root.is_some() && container.docker.is_some() {
+            // As Docker: its root is not that of the host.
+            plan.namespaces.pid = true;
+            plan.namespaces.ipc = true;
+        }
+        let names_none = linux.effective.is_none() && linux.bounding.is_none();
+        if plan.capabilities.is_none() && plan.root.is_some() && names_none {
+            let bounding = capabilities::of_images();
             plan.capabilities = Some(CapabilitySets {
                 effective: None,
                 bounding,

@@ -79,7 +79,6 @@ impl From<&protocol::TaskInfo> for TaskInfo {
             check: write_boxed(task.check.as_deref()),
             max_completion_time: task.max_completion_time.map(Into::into),
             limits: write_limits(&task.limits),
-            ..Self::default()
         }
     }
 }
