@@ -260,7 +260,7 @@ fn task_in_an_image_outlives_its_agent() {
     };
     images.run("long", |info| {
         let script = "cat /marker; while [ ! -e go ]; do sleep 0.05; done; cat /marker";
-        info.command = Some(CommandInfo::shell(&format!("cd $MESOS_SANDBOX; {script}")));
+        info.command = Some(CommandInfo::shell(format!("cd $MESOS_SANDBOX; {script}")));
         info.container = container(None, "own");
     });
     let running = images.framework.state("long", TaskState::Running);

@@ -158,7 +158,6 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
             .map(|check| Box::new(check.into())),
         kill_policy: info.kill_policy.as_ref().map(Into::into),
         limits: write_limits(&info.limits),
-        ..Task::default()
     }
 }
 

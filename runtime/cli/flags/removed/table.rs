@@ -237,8 +237,8 @@ const MASTER: &[(&str, Rule)] = &[
 ];
 
 const NO_PROVIDERS: Rule = Refused("there are no resource providers; remove it");
-const NO_IMAGES: Rule = Tunes("there are no images");
-const NO_DOCKER: Rule = Tunes("there is no Docker containerizer");
+const NO_IMAGES: Rule = Tunes("images need none");
+const NO_DOCKER: Rule = Tunes("no Docker daemon is used");
 const NO_CGROUPS: Rule = Tunes("no isolator has it");
 const NO_LIMITS: &str = "no isolator has it yet; remove it";
 const NO_NETWORK: Rule = Tunes("a container has the network of its host");

@@ -161,8 +161,7 @@ fn only_default_values_are_accepted() {
     let accepted = Ok(("meros agent".to_owned(), Vec::new()));
     assert_eq!(containerizers("mesos"), accepted);
     let refused = containerizers("docker").unwrap_err();
-    let expected =
-        "MESOS_CONTAINERIZERS (--containerizers)=`docker`: expected `mesos`; else leave it out";
+    let expected = "MESOS_CONTAINERIZERS (--containerizers)=`docker`: expected `mesos` or `docker,mesos` or `mesos,docker`";
     assert!(refused.contains(expected), "{refused}");
     for line in [
         "--hostname_lookup",
