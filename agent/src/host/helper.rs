@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use nix::sys::resource::{Resource, setrlimit};
@@ -24,6 +25,10 @@ use crate::host::sys;
 /// Maximum writable memory of a helper, in bytes. The allocator alone reserves 1 GiB.
 const MEMORY_MAX: u64 = 4 << 30;
 
+/// How long a helper may take to end after its answer, and the pause between two looks.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PAUSE: Duration = Duration::from_millis(2);
+
 /// A user id, a group id and all groups; `None` means those of the agent.
 pub type Identity = Option<(u32, u32, Vec<u32>)>;
 
@@ -32,6 +37,8 @@ pub type Identity = Option<(u32, u32, Vec<u32>)>;
 pub struct Helper {
     program: PathBuf,
     arguments: Vec<String>,
+    /// It is killed after this time.
+    limit: Option<Duration>,
 }
 
 /// The end of a helper.
@@ -49,7 +56,15 @@ impl Helper {
         Self {
             program: program.to_owned(),
             arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
+            limit: None,
         }
+    }
+
+    /// Helpers that are killed after this time.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
     }
 
     /// Runs a helper to its end in `directory`, at most until `cancelled`. `files` opens its
@@ -73,13 +88,27 @@ impl Helper {
             let program = self.program.display();
             format!("the helper `{program}` cannot be started: {error}")
         })?;
-        let ended = unless_cancelled(exchange(socket, &line, answer_max), cancelled).await;
-        let ended = ended.and_then(|ended| ended.map_err(|error| error.to_string()));
-        let waited = node.blocking(move || {
-            // Not after a regular end: it closes its socket only by ending.
-            if ended.is_err() {
-                let _ = child.kill();
+        let work = unless_cancelled(exchange(socket, &line, answer_max), cancelled);
+        let ended = match self.limit {
+            None => work.await,
+            Some(limit) => {
+                let late = |_| {
+                    let limit = protocol::text::duration::format(limit);
+                    Err(format!("it took longer than {limit}"))
+                };
+                node.clock().timeout(limit, work).await.unwrap_or_else(late)
             }
+        };
+        let ended = ended.and_then(|ended| ended.map_err(|error| error.to_string()));
+        let clock = node.clock();
+        let deadline = clock.now() + END_PATIENCE;
+        // It may have closed its socket without an end.
+        while ended.is_ok() && clock.now() < deadline && matches!(child.try_wait(), Ok(None)) {
+            clock.sleep(END_PAUSE).await;
+        }
+        let waited = node.blocking(move || {
+            // Nothing, if it has ended.
+            let _ = child.kill();
             (child.wait(), ended)
         });
         let (status, ended) = waited.await.map_err(|error| error.to_string())?;

@@ -197,7 +197,8 @@ impl ImageStore {
         // if the image that the pull has found was removed meanwhile.
         let is_repeated = match &result {
             Ok(PullResult::Known(digest)) => !self.images.contains_key(digest),
-            Ok(PullResult::New(_)) => false,
+            // Another pull of it may have come first, and its image be doomed since.
+            Ok(PullResult::New(image)) => !self.pulls.store.take_back(&image.config.digest),
             Err(_) => cancel.is_none(),
         };
         if is_repeated {

@@ -71,6 +71,9 @@ use crate::host::helper::{Helper, unless_cancelled};
 /// How long a list of images may take.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a pull may take, and how long the unpacking after it: few run at once, and others wait.
+const HELPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
+
 /// Where images come from, and how long they stay.
 #[derive(Clone, Debug)]
 pub struct ImageSettings {
@@ -189,8 +192,8 @@ impl OpenImages {
     ) -> io::Result<Self> {
         let (store, contents) = Store::open(directory)?;
         let pulls = Pulls {
-            puller: Helper::new(program, &[puller]),
-            unpacker: Helper::new(program, &[unpacker]),
+            puller: Helper::new(program, &[puller]).with_limit(HELPER_LIMIT),
+            unpacker: Helper::new(program, &[unpacker]).with_limit(HELPER_LIMIT),
             settings: Arc::new(settings),
             store: Arc::new(store),
             turns: Arc::new(Semaphore::new(AT_ONCE)),

@@ -24,7 +24,7 @@ use super::reference::Reference;
 use super::retention::DiskSpace;
 use super::unpacker::{BLOBS, TARGET, UnpackedImage};
 use crate::host::helper::Identity;
-use crate::host::procfs;
+use crate::host::{procfs, removal};
 
 const LOCK: &str = "lock";
 const STAGING: &str = "staging";
@@ -210,6 +210,13 @@ impl Store {
         self.state().doomed.insert(image.clone());
     }
 
+    /// Takes back the removal of an image. Whether it is still there.
+    pub fn take_back(&self, image: &Digest) -> bool {
+        let mut state = self.state();
+        state.doomed.remove(image);
+        self.path_of(image).exists()
+    }
+
     /// Removes an image, unless it was pulled again.
     pub fn remove(&self, image: &Digest) -> io::Result<()> {
         let aside = self.staging_path();
@@ -278,10 +285,10 @@ fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
 /// Removes a directory with all below it. Without root's rights, modes of the image may forbid it:
 /// then they are changed.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
+    match removal::remove_tree(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             open_directories(path)?;
-            fs::remove_dir_all(path)
+            removal::remove_tree(path)
         }
         removed => removed,
     }

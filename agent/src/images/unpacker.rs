@@ -69,6 +69,8 @@ fn run() -> Result<UnpackedImage, String> {
     let order: UnpackOrder = helper::take_order()?;
     let text = |error: io::Error| error.to_string();
     helper::limit_itself(order.bounds.bytes).map_err(text)?;
+    // Directories that no layer names have the usual mode.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let parts = open_parts(&order, Path::new(BLOBS))?;
     let target = match &order.identity {
         Some((uid, gid, _)) => {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::agent::images::containers::Provisioner;
+use ::agent::images::reference::Reference;
 use ::agent::images::registry::credentials::DockerConfig;
 use ::agent::images::registry::endpoints::RegistrySettings;
 use ::agent::images::retention::RetentionPolicy;
@@ -148,17 +149,21 @@ impl ImageFlags {
                 let problem = format!("image_disk_headroom is `{headroom}`: expected 0 to 1");
                 return Err(wrong("image_gc_config", &problem));
             }
+            let excluded: Vec<String> = config
+                .excluded_images
+                .into_iter()
+                .map(|one| one.docker.name)
+                .collect();
+            for name in &excluded {
+                Reference::parse(name).map_err(|problem| wrong("image_gc_config", &problem))?;
+            }
             let default = RetentionPolicy::default();
             let interval = config.image_disk_watch_interval;
             let interval = interval.map(|info| Duration::from_nanos(info.nanoseconds));
             settings.retention = RetentionPolicy {
                 interval: interval.or(default.interval),
                 disk_headroom: headroom,
-                excluded: config
-                    .excluded_images
-                    .into_iter()
-                    .map(|one| one.docker.name)
-                    .collect(),
+                excluded,
                 ..default
             };
         }

@@ -214,6 +214,10 @@ impl Downloader {
                     uri = uri.follow(location)?;
                     continue;
                 }
+                // The target of a redirect must not ask for what is meant for another server.
+                _ if !uri.is_same_server(&file.uri) => {
+                    return Err(DownloadError::status(status, &HeaderMap::new()));
+                }
                 _ => return Err(DownloadError::status(status, headers)),
             };
             return Ok(Part {

@@ -65,6 +65,11 @@ impl WebUri {
         })
     }
 
+    /// Whether both have the same server.
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
+        self.authority == other.authority && self.is_secure == other.is_secure
+    }
+
     /// The target of a redirect from here.
     pub(crate) fn follow(&self, location: &str) -> Result<Self, String> {
         let scheme = if self.is_secure { "https" } else { "http" };
@@ -84,7 +89,7 @@ impl WebUri {
         if self.is_secure && !next.is_secure {
             return Err("a redirect from https to http is refused".to_owned());
         }
-        let is_same = next.authority == self.authority && next.is_secure == self.is_secure;
+        let is_same = next.is_same_server(self);
         let own = self.authorization.clone().filter(|_| is_same);
         Ok(Self {
             authorization: next.authorization.or(own),

@@ -1,8 +1,8 @@
 //! The command of a container with an image: its own words, or those of the image. Pure.
 //!
 //! For type MESOS as in Mesos' table: a shell's line and a named file are taken as they are; without
-//! a file, the arguments follow the image's entry point, and its default words are used only if
-//! there are no arguments. For type DOCKER as `docker run`: a value and the arguments follow the
+//! a file, the arguments follow the image's entry point or else the first of its default words, all of
+//! which are used only if there are no arguments. For type DOCKER as `docker run`: a value and the arguments follow the
 //! entry point (SPEC 5.12).
 
 use protocol::CommandInfo;
@@ -20,14 +20,12 @@ pub(super) fn command(
         return Ok(own.clone());
     }
     let value = Some(&own.value).filter(|value| !value.is_empty());
-    let given: Vec<&String> = match is_docker {
-        true => value.into_iter().chain(&own.arguments).collect(),
-        // The first argument is the name under which the file would run.
-        false => own.arguments.iter().skip(1).collect(),
-    };
-    let rest = match given.is_empty() {
-        true => image.cmd.iter().collect(),
-        false => given,
+    let given: Vec<&String> = value.into_iter().chain(&own.arguments).collect();
+    let first_default = image.cmd.first().filter(|_| !is_docker);
+    let rest = match (given.is_empty(), image.entrypoint.is_empty()) {
+        (true, _) => image.cmd.iter().collect(),
+        (false, true) => first_default.into_iter().chain(given).collect(),
+        (false, false) => given,
     };
     let words: Vec<String> = image.entrypoint.iter().chain(rest).cloned().collect();
     let Some(file) = words.first().cloned() else {
@@ -90,7 +88,8 @@ mod tests {
             ("", "", ("", "c d"), false, "c d"),
             ("", "", ("e f", ""), false, "e f"),
             ("", "", ("e", "c d"), false, "e c d"),
-            ("", "n a b", ("e", "c d"), false, "e a b"),
+            ("", "a b", ("e", "c d"), false, "e a b"),
+            ("", "a b", ("", "c d"), false, "c a b"),
             ("/x", "", ("e", "c"), false, "/x"),
             ("/x", "n a", ("e", "c"), false, "/x a"),
             ("v", "a b", ("e", "c"), true, "e v a b"),

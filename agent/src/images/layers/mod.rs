@@ -161,6 +161,11 @@ impl Unpacker {
             let Some(entry) = entries.next() else { break };
             let mut entry = entry.map_err(text)?;
             budget.set(u64::MAX);
+            if entry.header().entry_type() == tar::EntryType::GNUSparse {
+                // Its zeros are in no layer, so that no bound would count them.
+                let name = PathBuf::from(OsStr::from_bytes(&entry.path_bytes()));
+                return Err(of_entry(&name)(&"a sparse file: expected a plain one"));
+            }
             self.entry(&mut entry)?;
             io::copy(&mut entry, &mut io::sink()).map_err(text)?;
         }
