@@ -1,5 +1,5 @@
-//! The zygote as a program of its own, and with an argument the fetcher, the puller or the unpacker,
-//! for this crate's tests; in the `meros` command they are hidden subcommands.
+//! The zygote as a program of its own, and with an argument the fetcher, the puller or the
+//! unpacker, for this crate's tests; in the `meros` command they are hidden subcommands.
 
 fn main() -> std::process::ExitCode {
     match std::env::args().nth(1).as_deref() {

@@ -2,9 +2,9 @@
 //!
 //! `plan` decides the name and the use of each file. For each container the agent starts its own
 //! program again ([`main`]), which becomes the task's user and fetches all files (`program`): from
-//! the host, or over HTTP (`download`, which `images` uses too). It extracts archives (`archive`). Its log is in
-//! the sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its
-//! user (`cache`, `cached_files`), and copied from there.
+//! the host, or over HTTP (`download`, which `images` uses too). It extracts archives (`archive`).
+//! Its log is in the sandbox's `stderr`. A file that may be cached is downloaded once into a
+//! directory of its user (`cache`, `cached_files`), and copied from there.
 
 pub mod archive;
 mod cache;

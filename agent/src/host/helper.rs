@@ -203,8 +203,8 @@ pub fn end_with_agent(log: fn()) {
     });
 }
 
-/// In a helper: bounds memory and files, since archives may state any sizes. Of all processes of the
-/// host, this one is killed first when memory runs out.
+/// In a helper: bounds memory and files, since archives may state any sizes. Of all processes of
+/// the host, this one is killed first when memory runs out.
 pub fn limit_itself(file_max: u64) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", "1000")?;
     setrlimit(Resource::RLIMIT_DATA, MEMORY_MAX, MEMORY_MAX)?;

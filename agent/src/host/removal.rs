@@ -1,6 +1,7 @@
 //! Removal of directories that belong to tasks.
 //!
-//! Blocking. Follows no links and enters no mounts, so linked volumes and mounted file systems stay.
+//! Blocking. Follows no links and enters no mounts, so linked volumes and mounted file systems
+//! stay.
 
 use std::cell::Cell;
 use std::ffi::OsStr;

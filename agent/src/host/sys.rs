@@ -47,8 +47,8 @@ pub fn fork_into(flags: CloneFlags) -> io::Result<Forked> {
     // A negative value of the flags does not occur.
     let flags = flags.bits() as usize | libc::SIGCHLD as usize;
     // SAFETY: as for `fork`. Without a stack of its own the child runs on a copy of this one. The C
-    // library does not know of it; this crate does not use the state that it would have adapted (the
-    // thread's id, handlers of forks).
+    // library does not know of it; this crate does not use the state that it would have adapted
+    // (the thread's id, handlers of forks).
     #[allow(unsafe_code)]
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
     match i32::try_from(pid) {

@@ -1,8 +1,8 @@
 //! Images: root file systems of containers, found, pulled, checked, unpacked once and kept.
 //!
 //! [`Images::get`] gives a container the directory of an image and its configuration. The image
-//! comes from the store if it is there, else from a registry of Docker's distribution API, or from a
-//! local registry: a directory with archives (`NAME.tar`, as `docker save` writes them or with an
+//! comes from the store if it is there, else from a registry of Docker's distribution API, or from
+//! a local registry: a directory with archives (`NAME.tar`, as `docker save` writes them or with an
 //! OCI layout) and OCI layouts (`NAME/`). A local registry serves all names.
 //!
 //! Strangers make images. So a process without rights downloads them and reads manifests and
@@ -25,8 +25,10 @@
 //! ```
 //!
 //! A container holds its image until it is released; `retention` decides which of the others are
-//! removed. `containers` gives containers their root file systems. A cached image is given to every container that names it, whatever the credentials with
-//! which it was pulled, as Mesos does. Layers are not kept: two images share none. Devices, pipes and
+//! removed. `containers` gives containers their root file systems.
+//!
+//! A cached image is given to every container that names it, whatever the credentials with which it
+//! was pulled, as Mesos does. Layers are not kept: two images share none. Devices, pipes and
 //! sockets of an image are left out.
 
 mod actor;
@@ -181,9 +183,9 @@ pub struct OpenImages {
 }
 
 impl OpenImages {
-    /// Opens the store in `directory`, which no other agent may use. Blocking. Helpers are `program`
-    /// with the argument `puller`, which calls [`puller::main`], or `unpacker`, which calls
-    /// [`unpacker::main`].
+    /// Opens the store in `directory`, which no other agent may use. Blocking. Helpers are
+    /// `program` with the argument `puller`, which calls [`puller::main`], or `unpacker`, which
+    /// calls [`unpacker::main`].
     pub fn open(
         directory: &Path,
         program: &Path,

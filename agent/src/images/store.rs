@@ -1,8 +1,8 @@
 //! The store of images on disk. Blocking.
 //!
-//! An image is unpacked below `staging` and gets its place by one rename; it leaves it the same way.
-//! The rest of an interrupted pull or removal is removed at the next start. The index has nothing
-//! that cannot be found again: a damaged one costs a question to the registry.
+//! An image is unpacked below `staging` and gets its place by one rename; it leaves it the same
+//! way. The rest of an interrupted pull or removal is removed at the next start. The index has
+//! nothing that cannot be found again: a damaged one costs a question to the registry.
 //!
 //! A container does not wait until its image is on the disk, which may take seconds while others
 //! write. An image is marked when it is; one without the mark is removed at the first start after a

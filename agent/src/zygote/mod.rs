@@ -608,8 +608,8 @@ impl Zygote {
         }
     }
 
-    /// Kills the processes that an init has left behind, if they have a control group. The others are
-    /// swept.
+    /// Kills the processes that an init has left behind, if they have a control group. The others
+    /// are swept.
     fn kill_group(&self, container_id: Option<&ContainerId>) {
         let cgroups = container_id.and_then(|id| self.cgroups.get(id));
         if let Some(innermost) = cgroups.and_then(|cgroups| cgroups.first()) {

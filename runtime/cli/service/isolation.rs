@@ -56,8 +56,8 @@ pub struct IsolationFlags {
     #[arg(long, env = "MESOS_CGROUPS_LIMIT_SWAP", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     cgroups_limit_swap: bool,
-    /// Time for the removal of an ended container's control group. The end of the task does not wait
-    /// for it
+    /// Time for the removal of an ended container's control group. The end of the task does not
+    /// wait for it
     #[arg(
         long,
         env = "MESOS_CGROUPS_DESTROY_TIMEOUT",

@@ -126,8 +126,8 @@ pub(crate) fn place_of(key: &str) -> String {
     format!("[{}]", excerpt(key))
 }
 
-/// Adds the enclosing field to an error's path: a name, or `[index]` of a list or map. A fixed message
-/// (neither field nor value) stays as it is.
+/// Adds the enclosing field to an error's path: a name, or `[index]` of a list or map. A fixed
+/// message (neither field nor value) stays as it is.
 pub(crate) fn within(mut bad: Invalid, outer: &str) -> Invalid {
     if bad.field.is_empty() && bad.value.is_empty() {
         return bad;

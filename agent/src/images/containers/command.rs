@@ -1,9 +1,9 @@
 //! The command of a container with an image: its own words, or those of the image. Pure.
 //!
-//! For type MESOS as in Mesos' table: a shell's line and a named file are taken as they are; without
-//! a file, the arguments follow the image's entry point or else the first of its default words, all of
-//! which are used only if there are no arguments. For type DOCKER as `docker run`: a value and the arguments follow the
-//! entry point (SPEC 5.12).
+//! For type MESOS as in Mesos' table: a shell's line and a named file are taken as they are;
+//! without a file, the arguments follow the image's entry point or else the first of its default
+//! words, all of which are used only if there are no arguments. For type DOCKER as `docker run`: a
+//! value and the arguments follow the entry point (SPEC 5.12).
 
 use protocol::CommandInfo;
 

@@ -1,10 +1,10 @@
 //! Layers: applies the layers of an image, in order, to one directory that nothing else writes to.
 //!
 //! Every path is resolved by the kernel with the directory as its root (`RESOLVE_IN_ROOT`), so that
-//! neither `..` nor any symbolic link of any layer leads out of it; a name with `..` is an error all
-//! the same. The last component is never followed. Whiteouts remove only entries of lower layers,
-//! wherever they stand in their own layer. Devices, pipes and sockets are left out: containers get
-//! their own. Bytes, entries, names and depth are bounded.
+//! neither `..` nor any symbolic link of any layer leads out of it; a name with `..` is an error
+//! all the same. The last component is never followed. Whiteouts remove only entries of lower
+//! layers, wherever they stand in their own layer. Devices, pipes and sockets are left out:
+//! containers get their own. Bytes, entries, names and depth are bounded.
 
 mod remove;
 mod stream;

@@ -1,8 +1,8 @@
 //! A client of registries: Docker's distribution API, version 2. Part of the puller.
 //!
 //! Asks the servers of an image in order until one has it. Reads manifests and blobs up to their
-//! stated size and checks their digests. A broken download is resumed; a server that stalls, or that
-//! needs too long for one part, fails the pull.
+//! stated size and checks their digests. A broken download is resumed; a server that stalls, or
+//! that needs too long for one part, fails the pull.
 
 pub mod challenge;
 pub mod credentials;

@@ -55,7 +55,8 @@ const PLAIN: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 const INERT: MsFlags = PLAIN.union(MsFlags::MS_NOEXEC);
 const NONE: Option<&str> = None;
 
-/// Makes the mounts of a plan. The working directory, which is the sandbox, becomes that of the plan.
+/// Makes the mounts of a plan. The working directory, which is the sandbox, becomes that of the
+/// plan.
 pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
     // Mounts of the host appear in the container, those of the container not on the host.
     let slave = MsFlags::MS_SLAVE | MsFlags::MS_REC;

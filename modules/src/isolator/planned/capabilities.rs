@@ -5,8 +5,8 @@ use module_api::{Fault, ModuleError, Parameters};
 use protocol::task::container::{LinuxCapabilities, LinuxInfo};
 use serde::Deserialize;
 
-/// Those that a container with an image can gain at most if nobody names any: as with Docker, without
-/// that to make devices.
+/// Those that a container with an image can gain at most if nobody names any: as with Docker,
+/// without that to make devices.
 pub(super) fn of_images() -> LinuxCapabilities {
     let names = [
         "AUDIT_WRITE",
