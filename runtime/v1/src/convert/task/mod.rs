@@ -228,7 +228,7 @@ impl From<&protocol::CommandInfo> for CommandInfo {
             environment: (!variables.is_empty()).then(|| Environment {
                 variables: variables.iter().map(variable).collect(),
             }),
-            value: Some(command.value.clone()).filter(|value| command.shell || !value.is_empty()),
+            value: Some(command.value.clone()),
             user: command.user.clone(),
             shell: Some(command.shell),
             arguments: command.arguments.clone(),
