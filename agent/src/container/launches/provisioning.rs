@@ -55,13 +55,19 @@ impl Containerizer {
         self
     }
 
-    /// Gives a container whose sandbox exists its root file system, then isolates it.
+    /// Provides the root file system of a container, then isolates it. Its sandbox exists.
     pub(in crate::container) fn provision(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let container = self.containers.get(id);
         let container = container.filter(|one| one.phase == Phase::Preparing);
         let executor = container.map(|one| &one.executor);
-        let info = executor.and_then(|one| Some((one.command.clone(), *one.container.clone()?)));
-        let Some(wanted) = info.filter(|(_, info)| info.image.is_some()) else {
+        let wanted = executor.and_then(|one| {
+            let info = one
+                .container
+                .as_deref()
+                .filter(|info| info.image.is_some())?;
+            Some((one.command.clone(), info.clone()))
+        });
+        let Some(wanted) = wanted else {
             return self.isolate(id, ctx);
         };
         let Some(provisioner) = self.provisioning.provisioner.clone() else {
@@ -101,7 +107,7 @@ impl Containerizer {
                 tracing::warn!(container = %id, problem, "cannot provide the image");
                 self.with(id, ctx, |container| container.prepared(Err(problem)));
             }
-            // Killed meanwhile: this was what it waited for, and its end releases what came.
+            // Killed meanwhile: it waited for this only, and its end releases the image.
             _ => self.with(id, ctx, |container| container.prepared(Ok(()))),
         }
     }

@@ -397,7 +397,8 @@ fn change_root(root: &Path) -> Result<(), String> {
 fn hide(inside: &Beneath) -> Result<(), String> {
     for path in READ_ONLY.map(Path::new) {
         if let Ok(here) = inside.find(path) {
-            attach_again(&here, true).map_err(failed("protect", path))?;
+            let again = clone_tree(&here).and_then(|tree| attach(&tree, &here, true));
+            again.map_err(failed("protect", path))?;
         }
     }
     for path in HIDDEN.map(Path::new) {
@@ -420,9 +421,4 @@ fn hide(inside: &Beneath) -> Result<(), String> {
         hidden.map_err(failed("hide", path))?;
     }
     Ok(())
-}
-
-/// Mounts what is at an open file or directory over itself.
-fn attach_again(here: &OwnedFd, is_read_only: bool) -> io::Result<()> {
-    attach(&clone_tree(here)?, here, is_read_only)
 }

@@ -4,8 +4,9 @@
 //! mount entered, and a file with several names counts once.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
@@ -42,8 +43,7 @@ pub(super) fn usage(directory: &Path) -> io::Result<u64> {
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let parent = directory.fd()?.try_clone_to_owned()?;
-        if let Some(inner) = scan.count(&parent, name)? {
+        if let Some(inner) = scan.count(directory.fd()?, name)? {
             if open.len() >= DEPTH_MAX {
                 return Err(io::Error::other(format!("folders deeper than {DEPTH_MAX}")));
             }
@@ -62,13 +62,13 @@ struct Scan {
 
 impl Scan {
     /// Counts an entry. A directory is returned open.
-    fn count(&mut self, parent: &OwnedFd, name: &std::ffi::CStr) -> io::Result<Option<OwnedFd>> {
+    fn count(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<OwnedFd>> {
         let gone = |error: Errno| match error {
             // Removed or replaced meanwhile.
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(None),
             other => Err(io::Error::from(other)),
         };
-        let stat = match statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(error) => return gone(error),
         };
@@ -83,7 +83,7 @@ impl Scan {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(parent.as_fd(), name, flags, Mode::empty()) {
+        match openat(parent, name, flags, Mode::empty()) {
             Ok(opened) => Ok(Some(opened)),
             Err(error) => gone(error),
         }

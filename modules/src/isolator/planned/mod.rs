@@ -95,14 +95,19 @@ impl Chosen {
             plan.hostname = container.hostname.clone();
             plan.namespaces.uts = plan.hostname.is_some();
         }
-        if self.has("namespaces/pid") && !linux.shares_pid_namespace {
+        // As Docker: its root is not that of the host.
+        let is_docker = plan.root.is_some() && container.docker.is_some();
+        let has_own_pids = self.has("namespaces/pid") && !linux.shares_pid_namespace;
+        let is_shared = linux.ipc_mode == Some(IpcMode::ShareParent);
+        let has_own_ipc = self.has("namespaces/ipc") && !is_shared;
+        if is_docker || has_own_pids {
             plan.namespaces = Namespaces {
                 pid: true,
                 mount: true,
                 ..plan.namespaces
             };
         }
-        if self.has("namespaces/ipc") && linux.ipc_mode != Some(IpcMode::ShareParent) {
+        if is_docker || has_own_ipc {
             plan.namespaces.ipc = true;
             plan.shm_bytes = linux.shm_size.map(|size| u64::from(size) * MEBIBYTE);
         } else if linux.shm_size.is_some() {
@@ -111,11 +116,6 @@ impl Chosen {
         }
         if self.has("linux/capabilities") {
             plan.capabilities = self.capabilities.of(linux)?;
-        }
-        if plan.root.is_some() && container.docker.is_some() {
-            // As Docker: its root is not that of the host.
-            plan.namespaces.pid = true;
-            plan.namespaces.ipc = true;
         }
         let names_none = linux.effective.is_none() && linux.bounding.is_none();
         if plan.capabilities.is_none() && plan.root.is_some() && names_none {
@@ -205,7 +205,7 @@ mod tests {
     use module_api::isolator::{ContainerResources, MountSource, RootFilesystem};
     use protocol::ContainerId;
     use protocol::task::container::{
-        LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume, VolumeSource,
+        DockerOptions, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume, VolumeSource,
     };
     use runtime::testing::simulate;
 
@@ -274,6 +274,41 @@ mod tests {
         assert_eq!(planned.shm_bytes, Some(64 << 20));
         let refused = plan(&["namespaces/pid"], sized).unwrap_err();
         assert!(refused.contains("linux_info.shm_size"), "{refused}");
+    }
+
+    #[test]
+    fn docker_container_is_apart_from_the_hosts_processes() {
+        let names = ["filesystem/linux"];
+        let chosen = Chosen::new(&names, &Parameters::none("isolators")).unwrap();
+        let container = |docker| ContainerInfo {
+            docker,
+            linux: LinuxInfo {
+                shm_size: Some(8),
+                ..LinuxInfo::default()
+            },
+            ..ContainerInfo::default()
+        };
+        let of = |docker| {
+            let root = RootFilesystem {
+                image: "/images/1".into(),
+                scratch: "/scratch/c".into(),
+                sandbox: "/mnt/mesos/sandbox".into(),
+            };
+            chosen.plan(&ContainerConfig {
+                root: Some(root),
+                ..config(Some(container(docker)))
+            })
+        };
+        let plan = of(Some(DockerOptions::default())).unwrap();
+        assert!(plan.namespaces.pid && plan.namespaces.ipc && plan.namespaces.mount);
+        assert_eq!(plan.shm_bytes, Some(8 << 20));
+        let bounding = plan.capabilities.unwrap().bounding;
+        let devices = LinuxCapabilities::from_names(["MKNOD"]).unwrap();
+        assert!(!devices.is_subset(bounding));
+        assert!(
+            of(None).is_err(),
+            "no isolator gives it shared memory of its own"
+        );
     }
 
     #[test]
