@@ -18,7 +18,7 @@ use crate::host::sys::Account;
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 4;
+pub const FORM: u32 = 5;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
@@ -30,12 +30,14 @@ pub enum ContainerProgram {
     Command(CommandInfo),
     /// A custom executor.
     Executor(CommandInfo),
+    /// None: it holds the containers of a task group until it is killed.
+    Group,
 }
 
 /// A container to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRequest {
-    /// Its id.
+    /// Its id. The init of its parent starts a nested one.
     pub container_id: ContainerId,
     /// The program.
     pub program: ContainerProgram,
@@ -51,9 +53,11 @@ pub struct LaunchRequest {
     pub outlives: bool,
     /// How long it may take to stop after the end of its agent.
     pub grace: Duration,
-    /// Its control groups, namespaces and the like.
+    /// Its control groups, namespaces and the like. A nested one without control groups is in those
+    /// of its parent.
     pub plan: LaunchPlan,
-    /// Whether further programs may be started in it. Costs the zygote a descriptor.
+    /// Whether further programs and nested containers may be started in it. Costs the zygote a
+    /// descriptor.
     pub takes_programs: bool,
 }
 
@@ -203,7 +207,22 @@ pub enum Report {
 
 /// A request of the zygote to a container init: one JSON object in one datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum InitRequest {
+pub struct InitRequest {
+    /// The container of that init; its parents' inits pass the request on.
+    pub to: ContainerId,
+    /// What to do.
+    pub order: InitOrder,
+}
+
+/// What a container init is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitOrder {
+    /// Start a nested container.
+    Launch(Box<LaunchRequest>),
+    /// End this nested container: SIGTERM to all processes of a command. Others get it as a signal.
+    Terminate,
+    /// Kill all processes of this nested container. Others get it as a signal.
+    KillContainer,
     /// Start a further program.
     Run {
         /// Its id.
@@ -244,6 +263,8 @@ pub enum InitEvent {
         /// Whether all processes that it started have ended too.
         is_clean: bool,
     },
+    /// The init of a nested container has ended. Reported by the init of its parent.
+    Gone(Termination),
     /// A further program has ended.
     ProgramEnded {
         /// Its id.
@@ -328,7 +349,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":4,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":5,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();

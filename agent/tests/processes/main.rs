@@ -12,6 +12,7 @@ mod checks;
 mod common;
 mod fetcher;
 mod mounts;
+mod nested;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
