@@ -220,6 +220,7 @@ mod tests {
         let resources: Resources = "cpus:1".parse().unwrap();
         let executor = ExecutorInfo {
             executor_id: ExecutorId::new("e").unwrap(),
+            kind: protocol::ExecutorKind::Custom,
             name: String::new(),
             command: CommandInfo::shell("executor"),
             resources: resources.allocate(&Role::new("ads").unwrap()),

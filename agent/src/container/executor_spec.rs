@@ -21,6 +21,7 @@ impl ExecutorSpec {
             (Some(command), None) => {
                 let executor = ExecutorInfo {
                     executor_id: ExecutorId::from(&task.task_id),
+                    kind: protocol::ExecutorKind::Custom,
                     name: executor_name(&task.task_id, command),
                     command: command.clone(),
                     resources: Default::default(),

@@ -495,6 +495,7 @@ fn a_task_sees_nothing_of_its_agents_environment() {
 fn with_executor(id: &str, command: CommandInfo) -> TaskInfo {
     let executor = ExecutorInfo {
         executor_id: ExecutorId::new(id).unwrap(),
+        kind: protocol::ExecutorKind::Custom,
         name: String::new(),
         command,
         resources: "cpus:0.1;mem:32".parse().unwrap(),

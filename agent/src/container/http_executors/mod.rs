@@ -414,6 +414,7 @@ mod tests {
         for name in ["a", "b", "command"] {
             let executor = ExecutorInfo {
                 executor_id: ExecutorId::new(name).unwrap(),
+                kind: protocol::ExecutorKind::Custom,
                 name: String::new(),
                 command: CommandInfo::shell("executor"),
                 resources: Default::default(),

@@ -333,6 +333,7 @@ mod tests {
     fn container(info: TaskInfo, capabilities: &[Capability]) -> Container {
         let executor = ExecutorInfo {
             executor_id: ExecutorId::from(&info.task_id),
+            kind: protocol::ExecutorKind::Custom,
             name: String::new(),
             command: CommandInfo::shell("true"),
             resources: Default::default(),

@@ -212,6 +212,7 @@ impl Chance {
     pub fn executor(&mut self) -> ExecutorInfo {
         ExecutorInfo {
             executor_id: self.id(),
+            kind: protocol::ExecutorKind::Custom,
             name: self.text(),
             command: self.command(),
             resources: self.resources(),
@@ -310,6 +311,7 @@ impl Chance {
             },
             labels: self.labels_of_what_is_found(),
             container: self.some(Self::container).map(Box::new),
+            group: None,
         }
     }
 

@@ -51,6 +51,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             limits: read_limits(&task.limits)?,
             labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
             container: some("container", task.container.as_deref())?.map(Box::new),
+            group: None,
         })
     }
 }
@@ -285,6 +286,7 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
         let grace_period = executor.shutdown_grace_period.as_ref();
         Ok(Self {
             executor_id: (&executor.executor_id).try_into().at("executor_id")?,
+            kind: protocol::ExecutorKind::Custom,
             name: executor.name.clone().unwrap_or_default(),
             command: command.try_into().at("command")?,
             resources: read_resources("resources", &executor.resources)?,
