@@ -57,6 +57,8 @@ pub struct ContainerConfig {
     pub container: Option<Box<ContainerInfo>>,
     /// Its root file system, if it has an image.
     pub root: Option<RootFilesystem>,
+    /// Whether it is nested in another container whose limits include its own: it needs none.
+    pub shares_limits: bool,
 }
 
 /// Namespaces of its own that a container gets. A process namespace implies a mount namespace.

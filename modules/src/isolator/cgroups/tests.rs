@@ -37,6 +37,7 @@ fn config(name: &str, requests: &str) -> ContainerConfig {
         container_id: id(name),
         sandbox: "/sandbox".into(),
         user: None,
+        shares_limits: false,
         is_command: true,
         resources: resources(requests),
         container: None,
