@@ -25,7 +25,8 @@
 //! ```
 //!
 //! A pull leaves some space free (`space`). A container holds its image until it is released;
-//! `retention` decides which of the others are removed. `containers` gives containers their root file systems.
+//! `retention` decides which of the others are removed. `containers` gives containers their root
+//! file systems.
 //!
 //! A cached image is given to every container that names it, whatever the credentials with which it
 //! was pulled, as Mesos does. Layers are not kept: two images share none. Devices, pipes and
