@@ -393,11 +393,7 @@ impl Handler<MeasureContainers> for Cgroups {
     fn handle(&mut self, measure: MeasureContainers, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let now = ctx.clock().wall();
-        let look = move |groups: &Groups| {
-            let one = |container: ContainerId| Some((groups.measure(&container, now)?, container));
-            let found = measure.containers.into_iter().filter_map(one);
-            found.map(|(found, container)| (container, found)).collect()
-        };
+        let look = move |groups: &Groups| groups.measure(measure.containers, now);
         self.submit(ctx, look, |_, measured, _| promise.answer(Ok(measured)));
         reply
     }

@@ -4,6 +4,7 @@
 //! counted. What it knows outlives a restart of the actor.
 
 mod scan;
+pub mod xfs;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

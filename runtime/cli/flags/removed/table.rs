@@ -395,9 +395,6 @@ const AGENT: &[(&str, Rule)] = &[
     ("container_ports_isolated_range", NO_NETWORK),
     ("check_agent_port_range_only", NO_NETWORK),
     ("enforce_container_ports", Only(&["false"], HOST_NETWORK)),
-    ("xfs_project_range", NO_CGROUPS),
-    ("xfs_kill_containers", Only(&["false"], NO_LIMITS)),
-    ("xfs_quota_headroom", NO_CGROUPS),
     (
         "secret_resolver",
         Refused("tasks with secrets are refused; remove it"),
