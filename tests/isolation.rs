@@ -16,6 +16,11 @@ use crate::support::{Cluster, Running, eventually, get_over, meros, stderr};
 
 const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,cgroups/pids,namespaces/pid,namespaces/ipc";
 
+/// A command that listens on the port which follows, in the background.
+const LISTEN: &str = "perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 5, \
+    LocalPort => $ARGV[0], ReuseAddr => 1) or die $!; print \"listens\\n\"; close STDOUT; \
+    while (my $c = $s->accept) { print $c \"here\\n\"; close $c }' --";
+
 /// A cluster of one agent with isolators.
 struct Isolated {
     cluster: Cluster,
@@ -281,6 +286,35 @@ fn task_has_the_volumes_and_limits_of_its_container() {
     assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
     let expected = "expected an agent with `filesystem/linux,volume/secret` in --isolation";
     assert!(status.message.contains(expected), "{}", status.message);
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: network/ports; 5.12 Isolation.
+#[test]
+fn task_that_listens_on_another_port_fails_with_the_reason() {
+    let flags = [
+        "--enforce_container_ports",
+        "--check_agent_port_range_only",
+        "--container_ports_watch_interval=100ms",
+    ];
+    let Some(mut isolated) = Isolated::begin("ports", "network/ports", &flags) else {
+        return;
+    };
+    let none = TaskLimits::default();
+    let script = |port: u16| format!("{LISTEN} {port} & exec sleep 98736");
+    let own = "cpus:0.1;mem:32;ports:[31555-31555]";
+    isolated.run("own", own, none, &script(31555));
+    isolated.run("other", "cpus:0.1;mem:32", none, &script(31556));
+    let status = isolated.framework.state("other", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLimitation));
+    let message = format!(
+        "Container {} is listening on unallocated port(s): [31556-31556]",
+        container(&status)
+    );
+    assert_eq!(status.message, message);
+    isolated.run("outside", "cpus:0.1;mem:32", none, &script(23556));
+    isolated.kill("own");
+    isolated.kill("outside");
     isolated.leaves_nothing();
 }
 

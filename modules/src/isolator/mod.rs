@@ -11,6 +11,7 @@
 //! | | `cgroups/devices` | only common devices can be used (v1) |
 //! | | `cgroups/all` | all of these that the host has |
 //! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |
+//! | `network` | `network/ports` | ends containers that listen on ports which they do not have |
 //! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
 //! | | `volume/host_path`, `volume/sandbox_path`, `volume/secret` | sources of volumes |
 //! | | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
@@ -21,6 +22,7 @@
 
 pub mod cgroups;
 pub mod disk;
+pub mod network;
 mod planned;
 pub mod report;
 
@@ -30,5 +32,6 @@ use module_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.add_isolator(&cgroups::NAMES, cgroups::start);
     registry.add_isolator(&disk::NAMES, disk::start);
+    registry.add_isolator(&network::ports::NAMES, network::ports::start);
     registry.add_isolator(&planned::NAMES, planned::start);
 }

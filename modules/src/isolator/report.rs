@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cgroups::groups::hierarchies;
 use super::cgroups::hierarchy::{Hierarchy, trees};
-use super::{cgroups, disk, planned};
+use super::{cgroups, disk, network, planned};
 
 /// Bit of the capability to make namespaces and mounts.
 const CAP_SYS_ADMIN: u32 = 21;
@@ -52,6 +52,7 @@ pub fn host_report(facts: &HostFacts) -> Vec<(&'static str, Result<(), String>)>
     let names = cgroups::NAMES
         .into_iter()
         .chain(disk::NAMES)
+        .chain(network::ports::NAMES)
         .chain(planned::NAMES);
     names.map(|name| (name, is_possible(name, facts))).collect()
 }
@@ -62,6 +63,10 @@ fn is_possible(name: &str, facts: &HostFacts) -> Result<(), String> {
         "namespaces/ipc" => has_namespaces(&["ipc"], facts),
         "filesystem/linux" => has_namespaces(&["mnt", "uts"], facts),
         "linux/capabilities" | "linux/seccomp" => has_namespaces(&[], facts),
+        "network/ports" if facts.hierarchies.is_empty() => {
+            Err("no control groups are mounted".to_owned())
+        }
+        "network/ports" => is_root(facts),
         _ if name.starts_with("volume/") => has_namespaces(&["mnt"], facts),
         _ if cgroups::NAMES.contains(&name) => has_controllers(name, facts),
         _ => Ok(()),
@@ -81,6 +86,10 @@ fn has_namespaces(kinds: &[&str], facts: &HostFacts) -> Result<(), String> {
 
 fn has_controllers(name: &str, facts: &HostFacts) -> Result<(), String> {
     trees(&[name], &facts.hierarchies)?;
+    is_root(facts)
+}
+
+fn is_root(facts: &HostFacts) -> Result<(), String> {
     match facts.is_root {
         true => Ok(()),
         false => Err("the agent does not run as root".to_owned()),
@@ -107,6 +116,13 @@ mod tests {
         }
     }
 
+    fn groups_and_ports() -> Vec<&'static str> {
+        cgroups::NAMES
+            .into_iter()
+            .chain(["network/ports"])
+            .collect()
+    }
+
     /// The names that are not possible.
     fn refused(facts: &HostFacts) -> Vec<&'static str> {
         let report = host_report(facts).into_iter();
@@ -127,7 +143,7 @@ mod tests {
             is_root: false,
             ..facts()
         };
-        assert_eq!(refused(&no_cgroups), cgroups::NAMES);
+        assert_eq!(refused(&no_cgroups), groups_and_ports());
         let mut occupied = facts();
         occupied.hierarchies[0].is_occupied = true;
         assert_eq!(refused(&occupied), cgroups::NAMES);
@@ -140,7 +156,7 @@ mod tests {
             capabilities: 0,
             ..facts()
         };
-        let mut all = cgroups::NAMES.to_vec();
+        let mut all = groups_and_ports();
         all.extend([
             "filesystem/linux",
             "linux/capabilities",
@@ -158,7 +174,7 @@ mod tests {
     fn facts_of_this_host_are_read() {
         let facts = HostFacts::read(Path::new("/sys/fs/cgroup"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 22);
+        assert_eq!(host_report(&facts).len(), 23);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

@@ -474,6 +474,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), timeout)
         .map_err(|error| cannot(&error))?
         .with_fetcher(fetcher);
+    let ports = config.info().resources.ports();
     let advisers = Modules {
         resource_estimator: registry
             .resource_estimator(
@@ -489,7 +490,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
                 &registry.parameters(&manifest, &qos_controller),
             )
             .map_err(|error| CliError::because("--qos_controller", &error))?,
-        isolators: isolation.start(&node, &registry, &manifest)?,
+        isolators: isolation.start(&node, &registry, &manifest, &ports)?,
         provisioner: images.start(&node, &program, config.work_dir())?,
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use module_api::isolator::IsolatorRef;
 use module_api::{Manifest, Parameters, Registry};
 use modules::isolator::report::{HostFacts, host_report};
+use resources::Ranges;
 use runtime::Node;
 
 use crate::flags::boolean;
@@ -82,6 +83,31 @@ pub struct IsolationFlags {
         value_name = "DURATION"
     )]
     container_disk_watch_interval: String,
+    /// Pause between two looks of `network/ports` at the ports on which containers listen
+    #[arg(
+        long,
+        env = "MESOS_CONTAINER_PORTS_WATCH_INTERVAL",
+        default_value = "30secs",
+        value_name = "DURATION"
+    )]
+    container_ports_watch_interval: String,
+    /// Let containers listen on ports that are none of the agent's resource `ports`, with the
+    /// isolator `network/ports`
+    #[arg(long, env = "MESOS_CHECK_AGENT_PORT_RANGE_ONLY", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    check_agent_port_range_only: bool,
+    /// End containers that listen on ports which they do not have, with the isolator
+    /// `network/ports`
+    #[arg(long, env = "MESOS_ENFORCE_CONTAINER_PORTS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    enforce_container_ports: bool,
+    /// The only ports that `network/ports` looks at, such as `[0-35000]`
+    #[arg(
+        long,
+        env = "MESOS_CONTAINER_PORTS_ISOLATED_RANGE",
+        value_name = "RANGES"
+    )]
+    container_ports_isolated_range: Option<String>,
     /// Capabilities of the processes of a container that names none, as JSON such as
     /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
     #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
@@ -135,15 +161,17 @@ impl Isolation {
         }
     }
 
-    /// Starts the isolators.
+    /// Starts the isolators of an agent with these ports.
     pub fn start(
         &self,
         node: &Node,
         registry: &Registry,
         manifest: &Manifest,
+        agent_ports: &Ranges,
     ) -> Outcome<Vec<IsolatorRef>> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let mut given = self.given.clone();
+        let given = self.given.clone().with("isolation", names.join(","));
+        let mut given = given.with("agent_ports", agent_ports.to_string());
         for name in &names {
             for (key, value) in registry.parameters(manifest, name).iter() {
                 given = given.with(key, value);
@@ -212,7 +240,25 @@ impl IsolationFlags {
                 self.enforce_container_disk_quota.to_string(),
             ),
         ];
+        let ports = [
+            (
+                "container_ports_watch_interval",
+                self.container_ports_watch_interval.clone(),
+            ),
+            (
+                "check_agent_port_range_only",
+                self.check_agent_port_range_only.to_string(),
+            ),
+            (
+                "enforce_container_ports",
+                self.enforce_container_ports.to_string(),
+            ),
+        ];
         let optional = [
+            (
+                "container_ports_isolated_range",
+                &self.container_ports_isolated_range,
+            ),
             ("effective_capabilities", &self.effective_capabilities),
             ("bounding_capabilities", &self.bounding_capabilities),
             ("seccomp_config_dir", &self.seccomp_config_dir),
@@ -220,7 +266,8 @@ impl IsolationFlags {
         ];
         let optional = optional.into_iter();
         let optional = optional.filter_map(|(name, value)| Some((name, value.clone()?)));
-        let flags: Vec<(&str, String)> = flags.into_iter().chain(disk).chain(optional).collect();
+        let flags = flags.into_iter().chain(disk).chain(ports).chain(optional);
+        let flags: Vec<(&str, String)> = flags.collect();
         let mut given = Parameters::none("isolation");
         for (name, value) in &flags {
             given = given.with(*name, value);

@@ -29,6 +29,12 @@ impl ContainerInfo {
         }
     }
 
+    /// Whether it is not in the network of the host.
+    pub fn has_own_network(&self) -> bool {
+        let docker = self.docker.as_ref();
+        docker.is_some_and(|docker| docker.network != DockerNetwork::Host)
+    }
+
     /// Size of all texts, in bytes.
     pub fn text_bytes(&self) -> usize {
         let volumes = self.volumes.iter();
