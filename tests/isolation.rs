@@ -17,16 +17,16 @@ use crate::support::{Cluster, Running, eventually, get_over, meros, stderr};
 const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,cgroups/pids,namespaces/pid,namespaces/ipc";
 
 /// A command that listens on the port which follows, in the background.
-const LISTEN: &str = "perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 5, \
+pub const LISTEN: &str = "perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 5, \
     LocalPort => $ARGV[0], ReuseAddr => 1) or die $!; print \"listens\\n\"; close STDOUT; \
     while (my $c = $s->accept) { print $c \"here\\n\"; close $c }' --";
 
 /// A cluster of one agent with isolators.
-struct Isolated {
-    cluster: Cluster,
-    command: Command,
-    agent: Running,
-    framework: ScriptedFramework,
+pub struct Isolated {
+    pub cluster: Cluster,
+    pub command: Command,
+    pub agent: Running,
+    pub framework: ScriptedFramework,
     /// Its group in each hierarchy, below the mount.
     root: String,
 }
@@ -49,7 +49,7 @@ fn is_possible() -> bool {
 
 impl Isolated {
     /// Also with the isolators `more`.
-    fn begin(name: &str, more: &str, flags: &[&str]) -> Option<Self> {
+    pub fn begin(name: &str, more: &str, flags: &[&str]) -> Option<Self> {
         if !is_possible() {
             return None;
         }
@@ -74,7 +74,13 @@ impl Isolated {
     }
 
     /// Launches a task with these limits and waits until it runs.
-    fn run(&mut self, name: &str, resources: &str, limits: TaskLimits, line: &str) -> TaskStatus {
+    pub fn run(
+        &mut self,
+        name: &str,
+        resources: &str,
+        limits: TaskLimits,
+        line: &str,
+    ) -> TaskStatus {
         let offer = self.framework.standing_offer();
         let mut info = task(name, &offer, resources, line);
         info.limits = limits;
@@ -83,7 +89,7 @@ impl Isolated {
         self.framework.state(name, TaskState::Running)
     }
 
-    fn kill(&mut self, name: &str) {
+    pub fn kill(&mut self, name: &str) {
         let id = TaskId::new(name).expect("an id");
         let killed = self.framework.driver.kill(id, None);
         killed.expect("the driver hears");
@@ -119,7 +125,7 @@ impl Isolated {
     }
 
     /// Waits for the removal of all groups, which goes on after the end of a task.
-    fn leaves_nothing(&self) {
+    pub fn leaves_nothing(&self) {
         eventually("the groups to be gone", || {
             self.left().is_empty().then_some(())
         });
@@ -146,7 +152,7 @@ fn mounts() -> Vec<PathBuf> {
         .collect()
 }
 
-fn container(status: &TaskStatus) -> ContainerId {
+pub fn container(status: &TaskStatus) -> ContainerId {
     status.container_id.clone().expect("it runs in one")
 }
 

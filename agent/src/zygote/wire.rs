@@ -18,7 +18,7 @@ use crate::host::sys::Account;
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 4;
+pub const FORM: u32 = 5;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";

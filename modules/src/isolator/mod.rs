@@ -11,7 +11,8 @@
 //! | | `cgroups/devices` | only common devices can be used (v1) |
 //! | | `cgroups/all` | all of these that the host has |
 //! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |
-//! | `network` | `network/ports` | ends containers that listen on ports which they do not have |
+//! | `network` | `network/cni` | networks of their own, by plugins |
+//! | | `network/ports` | ends containers that listen on ports which they do not have |
 //! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
 //! | | `volume/host_path`, `volume/sandbox_path`, `volume/secret` | sources of volumes |
 //! | | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
@@ -32,6 +33,7 @@ use module_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.add_isolator(&cgroups::NAMES, cgroups::start);
     registry.add_isolator(&disk::NAMES, disk::start);
+    registry.add_isolator(&network::cni::NAMES, network::cni::start);
     registry.add_isolator(&network::ports::NAMES, network::ports::start);
     registry.add_isolator(&planned::NAMES, planned::start);
 }

@@ -52,6 +52,7 @@ pub fn host_report(facts: &HostFacts) -> Vec<(&'static str, Result<(), String>)>
     let names = cgroups::NAMES
         .into_iter()
         .chain(disk::NAMES)
+        .chain(network::cni::NAMES)
         .chain(network::ports::NAMES)
         .chain(planned::NAMES);
     names.map(|name| (name, is_possible(name, facts))).collect()
@@ -63,6 +64,7 @@ fn is_possible(name: &str, facts: &HostFacts) -> Result<(), String> {
         "namespaces/ipc" => has_namespaces(&["ipc"], facts),
         "filesystem/linux" => has_namespaces(&["mnt", "uts"], facts),
         "linux/capabilities" | "linux/seccomp" => has_namespaces(&[], facts),
+        "network/cni" => has_namespaces(&["net", "mnt", "uts"], facts),
         "network/ports" if facts.hierarchies.is_empty() => {
             Err("no control groups are mounted".to_owned())
         }
@@ -112,7 +114,9 @@ mod tests {
             }],
             is_root: true,
             capabilities: u64::MAX,
-            namespaces: ["pid", "mnt", "ipc", "uts"].map(str::to_owned).to_vec(),
+            namespaces: ["pid", "mnt", "ipc", "uts", "net"]
+                .map(str::to_owned)
+                .to_vec(),
         }
     }
 
@@ -156,8 +160,10 @@ mod tests {
             capabilities: 0,
             ..facts()
         };
-        let mut all = groups_and_ports();
+        let mut all = cgroups::NAMES.to_vec();
         all.extend([
+            "network/cni",
+            "network/ports",
             "filesystem/linux",
             "linux/capabilities",
             "linux/seccomp",
@@ -174,7 +180,7 @@ mod tests {
     fn facts_of_this_host_are_read() {
         let facts = HostFacts::read(Path::new("/sys/fs/cgroup"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 23);
+        assert_eq!(host_report(&facts).len(), 24);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

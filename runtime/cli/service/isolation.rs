@@ -1,7 +1,7 @@
 //! The flags of an agent's isolators, and what of them this host can do.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::isolator::IsolatorRef;
@@ -108,6 +108,16 @@ pub struct IsolationFlags {
         value_name = "RANGES"
     )]
     container_ports_isolated_range: Option<String>,
+    /// The folders of CNI plugins, separated by `:`, for the isolator `network/cni`
+    #[arg(long, env = "MESOS_NETWORK_CNI_PLUGINS_DIR", value_name = "DIR:...")]
+    network_cni_plugins_dir: Option<String>,
+    /// The folder of network configurations in the format of CNI
+    #[arg(long, env = "MESOS_NETWORK_CNI_CONFIG_DIR", value_name = "DIR")]
+    network_cni_config_dir: Option<String>,
+    /// The network of containers of type DOCKER with network BRIDGE, by its name in
+    /// `--network_cni_config_dir`
+    #[arg(long, env = "MEROS_DOCKER_BRIDGE_NETWORK", value_name = "NAME")]
+    docker_bridge_network: Option<String>,
     /// Capabilities of the processes of a container that names none, as JSON such as
     /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
     #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
@@ -136,6 +146,15 @@ enum LauncherName {
     Posix,
 }
 
+/// What isolators need to know of their agent.
+#[derive(Clone, Debug)]
+pub struct AgentFacts {
+    /// Its resource `ports`.
+    pub ports: Ranges,
+    /// Its work directory.
+    pub work_dir: PathBuf,
+}
+
 /// The isolators of an agent.
 #[derive(Clone, Debug)]
 pub struct Isolation {
@@ -161,17 +180,18 @@ impl Isolation {
         }
     }
 
-    /// Starts the isolators of an agent with these ports.
+    /// Starts the isolators of this agent.
     pub fn start(
         &self,
         node: &Node,
         registry: &Registry,
         manifest: &Manifest,
-        agent_ports: &Ranges,
+        agent: &AgentFacts,
     ) -> Outcome<Vec<IsolatorRef>> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let given = self.given.clone().with("isolation", names.join(","));
-        let mut given = given.with("agent_ports", agent_ports.to_string());
+        let given = given.with("agent_ports", agent.ports.to_string());
+        let mut given = given.with("work_dir", agent.work_dir.display().to_string());
         for name in &names {
             for (key, value) in registry.parameters(manifest, name).iter() {
                 given = given.with(key, value);
@@ -259,6 +279,9 @@ impl IsolationFlags {
                 "container_ports_isolated_range",
                 &self.container_ports_isolated_range,
             ),
+            ("network_cni_plugins_dir", &self.network_cni_plugins_dir),
+            ("network_cni_config_dir", &self.network_cni_config_dir),
+            ("docker_bridge_network", &self.docker_bridge_network),
             ("effective_capabilities", &self.effective_capabilities),
             ("bounding_capabilities", &self.bounding_capabilities),
             ("seccomp_config_dir", &self.seccomp_config_dir),

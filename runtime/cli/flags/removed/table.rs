@@ -387,9 +387,10 @@ const AGENT: &[(&str, Rule)] = &[
     ("network_enable_rate_statistics", NO_NETWORK),
     ("network_rate_statistics_window", NO_NETWORK),
     ("network_rate_statistics_interval", NO_NETWORK),
-    ("network_cni_plugins_dir", NO_NETWORK),
-    ("network_cni_config_dir", NO_NETWORK),
-    ("network_cni_root_dir_persist", NO_NETWORK),
+    (
+        "network_cni_root_dir_persist",
+        Tunes("what is known of networks is in --work_dir"),
+    ),
     ("network_cni_metrics", NO_NETWORK),
     ("xfs_project_range", NO_CGROUPS),
     ("xfs_kill_containers", Only(&["false"], NO_LIMITS)),
