@@ -613,7 +613,10 @@ fn kill_before_the_launch_ends_the_whole_group() {
             assert_eq!(status.message, message);
         }
         let outer = world.launcher.container(0);
-        assert_eq!(*world.launcher.killed.lock().unwrap(), [outer.clone()]);
+        assert_eq!(
+            world.launcher.killed.lock().unwrap().as_slice(),
+            std::slice::from_ref(&outer)
+        );
         world.launcher.start(outer.clone());
         world.launcher.exit(outer, Termination::Exited(0));
         world.settle().await;

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use module_api::isolator::{ContainerLimited, ContainerResources};
+use module_api::isolator::{ContainerLimited, ContainerResources, NetworkRecovered};
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{AgentInventory, DisownTasks, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
+use protocol::task::network::NetworkInfo;
 use protocol::usage::ExecutorUsage;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
@@ -141,6 +142,8 @@ pub struct ContainerView {
     pub leader: Option<i32>,
     /// Its network address, which is the host's, if configured.
     pub address: Option<IpAddr>,
+    /// The networks that it has joined instead, with its addresses.
+    pub networks: Vec<NetworkInfo>,
     /// Its sandbox.
     pub directory: String,
     /// Its resources.
@@ -191,6 +194,7 @@ impl Process for Containerizer {
         handlers.accept::<ExecutorUpdated>(&[Role::Executor]);
         handlers.accept::<FrameworkMessage>(&[Role::Executor]);
         handlers.accept::<ContainerLimited>(&[Role::Module]);
+        handlers.accept::<NetworkRecovered>(&[Role::Module]);
     }
 }
 
@@ -556,6 +560,10 @@ impl Containerizer {
             phase: container.phase,
             leader: container.leader,
             address: self.config.container_address(),
+            networks: self
+                .isolation
+                .network(&container.id)
+                .map_or_else(Vec::new, |network| network.joined.clone()),
             directory: self
                 .sandbox(framework_id, container)
                 .to_string_lossy()

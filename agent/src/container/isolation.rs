@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::isolator::{
-    ContainerConfig, ContainerLimited, ContainerResources, IsolatorRef, LaunchPlan, Limitation,
-    RecoverContainers, UpdateContainer,
+    ContainerConfig, ContainerLimited, ContainerNetwork, ContainerResources, IsolatorRef,
+    LaunchPlan, Limitation, NetworkRecovered, RecoverContainers, UpdateContainer,
 };
 use protocol::{ContainerId, TaskId};
 use runtime::prelude::*;
@@ -28,6 +28,8 @@ const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Isolation {
     isolators: Vec<IsolatorRef>,
     containers: BTreeMap<ContainerId, Isolated>,
+    /// The networks of containers that do not use that of the host, until their end is handled.
+    networks: BTreeMap<ContainerId, ContainerNetwork>,
     /// Whether the isolators know the containers of an earlier agent process.
     is_recovered: bool,
 }
@@ -47,6 +49,16 @@ impl Isolation {
     pub(super) fn plan(&self, id: &ContainerId) -> LaunchPlan {
         let known = self.containers.get(id);
         known.map(|known| known.plan.clone()).unwrap_or_default()
+    }
+
+    /// The network of a container, if it is not that of the host.
+    pub(super) fn network(&self, id: &ContainerId) -> Option<&ContainerNetwork> {
+        self.networks.get(id)
+    }
+
+    /// The end of a container is handled.
+    pub(super) fn forget_network(&mut self, id: &ContainerId) {
+        self.networks.remove(id);
     }
 
     /// Whether the containers of an earlier agent process are isolated again.
@@ -184,6 +196,9 @@ impl Containerizer {
         let id = id.clone();
         ctx.then(preparing, move |this, result, ctx| match result {
             Ok(plan) => {
+                if let Some(network) = plan.network.clone() {
+                    this.isolation.networks.insert(id.clone(), network);
+                }
                 if let Some(known) = this.isolation.containers.get_mut(&id) {
                     (known.plan, known.is_prepared) = (plan, true);
                 }
@@ -371,5 +386,18 @@ impl Handler<ContainerLimited> for Containerizer {
             container.exceeded(limitation);
             container.destroy()
         });
+    }
+}
+
+impl Handler<NetworkRecovered> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, recovered: NetworkRecovered, _: &mut Context<Self>) {
+        let NetworkRecovered {
+            container_id,
+            network,
+        } = recovered;
+        if self.isolation.containers.contains_key(&container_id) {
+            self.isolation.networks.insert(container_id, network);
+        }
     }
 }

@@ -584,6 +584,7 @@ impl Containerizer {
         }
         self.clean_up_rest(id, ctx);
         self.release_root(id, ctx);
+        self.isolation.forget_network(id);
         self.end_streams(id, ctx);
         let Some(container) = self.containers.get(id) else {
             return;
@@ -674,6 +675,9 @@ impl Containerizer {
         ctx: &Context<Self>,
     ) {
         status.agent_id = self.agent.id.clone();
+        if let Some(network) = self.isolation.network(id) {
+            v1::convert::keep_networks(&mut status.labels, &network.joined);
+        }
         let uuid = *status
             .uuid
             .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));

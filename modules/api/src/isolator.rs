@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub use protocol::task::Limit;
 use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit};
+use protocol::task::network::NetworkInfo;
 use protocol::{ContainerId, Reason, ResourceStatistics};
 use resources::{Resource, Resources, SourceKind};
 use runtime::{ActorRef, Pid, remote};
@@ -136,6 +137,17 @@ pub struct CapabilitySets {
     pub bounding: LinuxCapabilities,
 }
 
+/// A network of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerNetwork {
+    /// The file on which its namespace is mounted.
+    pub namespace: PathBuf,
+    /// Files that the container sees in `/etc` under their names.
+    pub files: Vec<PathBuf>,
+    /// The networks that it has joined, with its addresses in them.
+    pub joined: Vec<NetworkInfo>,
+}
+
 /// How the launch of a container differs from that of a plain process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchPlan {
@@ -168,6 +180,8 @@ pub struct LaunchPlan {
     pub rlimits: Vec<RLimit>,
     /// Filters of its system calls: BPF programs, in the byte order of the host.
     pub seccomp: Vec<Vec<u8>>,
+    /// A network of its own. Needs mounts of its own.
+    pub network: Option<ContainerNetwork>,
 }
 
 impl LaunchPlan {
@@ -191,6 +205,7 @@ impl LaunchPlan {
         self.capabilities = other.capabilities.or(self.capabilities);
         self.rlimits.extend(other.rlimits);
         self.seccomp.extend(other.seccomp);
+        self.network = other.network.or(self.network.take());
     }
 }
 
@@ -256,6 +271,15 @@ pub struct ContainerLimited {
     pub limitation: Limitation,
 }
 
+/// To the agent, at the recovery: a container has this network of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkRecovered {
+    /// The container.
+    pub container_id: ContainerId,
+    /// The network.
+    pub network: ContainerNetwork,
+}
+
 /// Measurements by container.
 pub type Measured = BTreeMap<ContainerId, ResourceStatistics>;
 
@@ -265,6 +289,7 @@ remote! { UpdateContainer = "isolator/update_container" v1 -> Result<(), Fault> 
 remote! { MeasureContainers = "isolator/measure_containers" v1 -> Result<Measured, Fault> }
 remote! { CleanUpContainer = "isolator/clean_up_container" v1 -> Result<Option<Limitation>, Fault> }
 remote! { ContainerLimited = "isolator/container_limited" v1 }
+remote! { NetworkRecovered = "isolator/network_recovered" v1 }
 
 /// The agent's handle of an isolator.
 #[derive(Clone, Debug)]

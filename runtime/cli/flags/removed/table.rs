@@ -387,14 +387,11 @@ const AGENT: &[(&str, Rule)] = &[
     ("network_enable_rate_statistics", NO_NETWORK),
     ("network_rate_statistics_window", NO_NETWORK),
     ("network_rate_statistics_interval", NO_NETWORK),
-    ("network_cni_plugins_dir", NO_NETWORK),
-    ("network_cni_config_dir", NO_NETWORK),
-    ("network_cni_root_dir_persist", NO_NETWORK),
+    (
+        "network_cni_root_dir_persist",
+        Tunes("what is known of networks is in --work_dir"),
+    ),
     ("network_cni_metrics", NO_NETWORK),
-    ("container_ports_watch_interval", NO_NETWORK),
-    ("container_ports_isolated_range", NO_NETWORK),
-    ("check_agent_port_range_only", NO_NETWORK),
-    ("enforce_container_ports", Only(&["false"], HOST_NETWORK)),
     (
         "secret_resolver",
         Refused("tasks with secrets are refused; remove it"),

@@ -217,7 +217,9 @@ impl Handler<RecoverContainers> for XfsDisk {
                 };
                 (config.container_id, tracked)
             };
-            recover.containers.into_iter().map(place).collect()
+            let containers = recover.containers.into_iter();
+            let containers = containers.filter(|config| !config.shares_limits);
+            containers.map(place).collect()
         };
         let containerizer = recover.containerizer;
         let placing = ctx.node().blocking(place);
@@ -240,6 +242,10 @@ impl Handler<PrepareContainer> for XfsDisk {
     fn handle(&mut self, prepare: PrepareContainer, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let config = prepare.config;
+        if config.shares_limits {
+            promise.answer(Ok(LaunchPlan::default()));
+            return reply;
+        }
         let directories = directories(&config);
         let placing = self.place(directories.clone(), config.resources, ctx);
         ctx.then(placing, move |this, placed, _| {

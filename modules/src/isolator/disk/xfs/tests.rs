@@ -95,6 +95,7 @@ impl Started {
             container_id: id(name),
             sandbox: self.sandbox(name),
             user: None,
+            shares_limits: false,
             is_command: true,
             resources: resources(requests),
             container: None,
