@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use protocol::{ContainerId, Offer, TaskStatus, Uri};
+use protocol::{CommandInfo, ContainerId, ExecutorKind, Offer, TaskStatus, Uri};
 use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -162,6 +162,12 @@ fn uri(uri: &Uri) -> serde_json::Value {
     object
 }
 
+/// As in Mesos' pages.
+fn command(command: &CommandInfo) -> serde_json::Value {
+    let uris: Vec<_> = command.uris.iter().map(uri).collect();
+    json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": uris })
+}
+
 /// A framework's own executor on an agent.
 pub(in crate::api) struct ExecutorEntry<'a>(pub VisibleExecutor<'a>);
 
@@ -174,14 +180,16 @@ impl Serialize for ExecutorEntry<'_> {
         object.serialize_entry("framework_id", executor.framework)?;
         object.serialize_entry("slave_id", executor.agent)?;
         object.serialize_entry("resources", &ResourcesObject(&info.resources))?;
-        let command = &info.command;
-        let uris: Vec<_> = command.uris.iter().map(uri).collect();
-        let command = json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": uris });
+        let (kind, command) = match info.kind {
+            ExecutorKind::Custom => ("CUSTOM", command(&info.command)),
+            // As in Mesos, although it has none.
+            ExecutorKind::Default => ("DEFAULT", json!({ "argv": [], "uris": [] })),
+        };
         object.serialize_entry("command", &command)?;
         if !info.resources.is_empty() {
             object.serialize_entry("role", role(&info.resources))?;
         }
-        object.serialize_entry("type", "CUSTOM")?;
+        object.serialize_entry("type", kind)?;
         object.serialize_entry("labels", &LabelList(other_labels(&info.labels)))?;
         if let Some(discovery) = discovery(&info.labels) {
             object.serialize_entry("discovery", &Json(&discovery))?;
