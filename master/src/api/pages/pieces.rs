@@ -105,7 +105,7 @@ impl Serialize for ContainerEntry<'_> {
         };
         let mut object = serializer.serialize_map(None)?;
         if let Some(value) = own.id {
-            object.serialize_entry("container_id", &Id { value })?;
+            object.serialize_entry("container_id", &Id::from(value))?;
         }
         // It uses its agent's host network.
         if let Some(ip_address) = own.address {
@@ -121,8 +121,19 @@ impl Serialize for ContainerEntry<'_> {
 }
 
 #[derive(serde::Serialize)]
-struct Id<'a> {
-    value: &'a ContainerId,
+struct Id {
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<Box<Self>>,
+}
+
+impl From<&ContainerId> for Id {
+    fn from(id: &ContainerId) -> Self {
+        Self {
+            value: id.name().to_owned(),
+            parent: id.parent().map(|parent| Box::new((&parent).into())),
+        }
+    }
 }
 
 #[derive(serde::Serialize)]
@@ -212,7 +223,7 @@ mod tests {
         let at = Timestamp::from_nanos(5);
         let task = "t".parse().unwrap();
         let mut told = TaskStatus::new(task, TaskState::Running, Source::Executor, at);
-        told.container_id = Some("c".parse().unwrap());
+        told.container_id = Some("p.c".parse().unwrap());
         told.address = Some([10, 0, 0, 7].into());
         let labels = [
             ("tier", "web"),
@@ -231,7 +242,7 @@ mod tests {
         let visible = serde_json::to_value(status(&told)).unwrap();
         assert_eq!(
             visible["container_status"],
-            json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c" } })
+            json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c", "parent": { "value": "p" } } })
         );
         assert_eq!(
             visible["check_status"],

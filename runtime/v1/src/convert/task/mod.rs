@@ -105,7 +105,7 @@ fn read_completion_time(given: Option<&DurationInfo>) -> Result<Option<Duration>
 }
 
 /// Only of `cpus` and `mem`, else with Mesos' message.
-fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
+pub(super) fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
     let mut limits = TaskLimits::default();
     for (name, scalar) in given {
         let place = format!("limits[{name}]");
