@@ -32,7 +32,10 @@ impl Container {
 
     /// Whether the limits of the container in which it is nested are its own.
     pub fn shares_limits(&self) -> bool {
-        self.parent().is_some()
+        let mut tasks = self.tasks();
+        let settings = tasks.next().and_then(|task| task.info.container.as_deref());
+        let shares = settings.and_then(|settings| settings.linux.shares_cgroups);
+        self.parent().is_some() && shares != Some(false)
     }
 
     /// What a container nested in it may use has changed.
