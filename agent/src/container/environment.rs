@@ -15,7 +15,6 @@ use protocol::text::duration;
 use protocol::{AgentId, AgentInfo, ContainerId};
 
 use super::executor_spec::ExecutorSpec;
-use super::launches::checking::runs_commands;
 use super::machine::Container;
 use super::machine::command::kill_grace;
 use super::{Containerizer, http_executors};
@@ -38,7 +37,10 @@ impl Containerizer {
             return None;
         }
         let spec = first.map(|task| ExecutorSpec::of(task, &container.framework));
-        let user = spec.transpose().ok()?.and_then(|spec| spec.user);
+        let user = match spec.transpose().ok()? {
+            Some(spec) => spec.user,
+            None => Some(container.framework.user.clone()).filter(|user| !user.is_empty()),
+        };
         let provisioned = self.provisioning.of(id);
         let command = provisioned.map_or(&executor.command, |one| &one.command);
         let (program, grace) = match first {
@@ -76,9 +78,7 @@ impl Containerizer {
             outlives: container.is_checkpointed(),
             grace,
             plan,
-            takes_programs: container.is_group()
-                || container.parent().is_some()
-                || runs_commands(container),
+            session: None,
         })
     }
 

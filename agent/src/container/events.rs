@@ -334,6 +334,9 @@ impl Handler<DisownTasks> for Containerizer {
 impl Handler<LauncherEvent> for Containerizer {
     type Result = ();
     fn handle(&mut self, event: LauncherEvent, ctx: &mut Context<Self>) {
+        if self.requested_event(&event) {
+            return;
+        }
         match event {
             LauncherEvent::Started { container_id, pid } => {
                 self.with(&container_id, ctx, |container| container.started(pid));

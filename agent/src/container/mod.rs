@@ -36,7 +36,7 @@ pub mod http_executors;
 mod isolation;
 pub mod launches;
 pub mod machine;
-mod nested;
+pub(crate) mod nested;
 pub mod table;
 pub mod volumes;
 
@@ -131,6 +131,7 @@ pub struct Containerizer {
     fetches: Fetches,
     checkers: Checkers,
     waiting: nested::Waiting,
+    requested: nested::requested::Requested,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -171,6 +172,7 @@ impl Containerizer {
             fetches: Fetches::new(),
             checkers: Checkers::new(),
             waiting: nested::Waiting::new(),
+            requested: nested::requested::Requested::new(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -337,7 +339,7 @@ impl Containerizer {
             let make = move |wanted: WantedSandbox| {
                 let (id, runs, user) = (wanted.id, wanted.runs, wanted.user.as_deref());
                 let made = match wanted.nested_for {
-                    Some(task) => sandboxes.create_nested(&runs, &id, &task, user),
+                    Some(task) => sandboxes.create_nested(&runs, &id, Some(&task), user),
                     None => sandboxes.create(&runs, &id, user),
                 };
                 (id, made)
@@ -637,6 +639,7 @@ impl Containerizer {
             disk.tell_always(RunEnded(self.sandbox(&framework, container)));
         }
         self.history.add_run(view);
+        self.forget_requests_in(id);
         self.forget_container(id);
         self.containers.remove(id);
         if !self.containers.has_framework(&framework) {

@@ -28,13 +28,13 @@ pub trait Sandboxes: Send + Sync {
         user: Option<&str>,
     ) -> Result<(), String>;
 
-    /// Creates the sandbox of a nested container likewise, in that of its parent, for its task. No
-    /// effect without directories.
+    /// Creates the sandbox of a nested container likewise, in that of its parent, for its task
+    /// if it has one. No effect without directories.
     fn create_nested(
         &self,
         _runs: &Path,
         _container: &ContainerId,
-        _task: &TaskId,
+        _task: Option<&TaskId>,
         _user: Option<&str>,
     ) -> Result<(), String> {
         Ok(())
@@ -121,7 +121,7 @@ impl Sandboxes for Directories {
         &self,
         runs: &Path,
         container: &ContainerId,
-        task: &TaskId,
+        task: Option<&TaskId>,
         user: Option<&str>,
     ) -> Result<(), String> {
         let made = sandbox::create_nested(runs, container, task, owner(user)?);

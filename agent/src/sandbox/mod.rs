@@ -100,7 +100,7 @@ pub fn create(
 pub fn create_nested(
     runs: &Path,
     container: &ContainerId,
-    task: &TaskId,
+    task: Option<&TaskId>,
     owner: Option<(u32, u32)>,
 ) -> io::Result<()> {
     let outermost = path(runs, &container.outermost());
@@ -110,6 +110,7 @@ pub fn create_nested(
     let directory = base.plain_directory(inner)?;
     let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
     fill(Path::new(&opened), owner)?;
+    let Some(task) = task else { return Ok(()) };
     let tasks = base.plain_directory(TASKS.as_ref())?;
     // Relative, so that it can be followed inside the sandbox.
     match nix::unistd::symlinkat(&Path::new("..").join(inner), &tasks, task.as_str()) {
@@ -241,7 +242,7 @@ mod tests {
         let runs = outer.parent().unwrap();
         let nested = ContainerId::new("c1.n").unwrap();
         let task = TaskId::new("t").unwrap();
-        create_nested(runs, &nested, &task, None).unwrap();
+        create_nested(runs, &nested, Some(&task), None).unwrap();
         let own = path(runs, &nested);
         assert_eq!(own, outer.join("containers/n"));
         assert_eq!(own.metadata().unwrap().permissions().mode() & 0o777, 0o750);
@@ -251,7 +252,7 @@ mod tests {
         let elsewhere = tempfile::tempdir().unwrap();
         fs::remove_dir_all(outer.join("containers")).unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), outer.join("containers")).unwrap();
-        assert!(create_nested(runs, &nested, &task, None).is_err());
+        assert!(create_nested(runs, &nested, Some(&task), None).is_err());
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 

@@ -10,11 +10,12 @@
 //! left. Further programs and nested containers (`programs`) are started on request of the zygote.
 //! The init of a nested container is this code too, forked from its parent's init.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
+use module_api::isolator::LaunchPlan;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -26,7 +27,9 @@ use super::SWEEP_INTERVAL;
 use super::isolate::{self, ProcessCgroup};
 use super::program::{program, rights};
 use super::programs::{Nested, Programs, request_sockets};
-use super::wire::{ContainerProgram, InitEvent, InitOrder, InitReport, LaunchRequest, ProgramEnd};
+use super::wire::{
+    ContainerProgram, InitEvent, InitOrder, InitReport, LaunchRequest, ProgramEnd, Session,
+};
 use crate::host::accounts::{OwnUser, RunAs, run_as};
 use crate::host::beneath::Beneath;
 use crate::host::sys::{self, Forked};
@@ -102,6 +105,11 @@ pub(super) fn run(
         Ok(main) => main,
         Err(reason) => return report(InitEvent::NotStarted(short(reason))),
     };
+    if let (Some(main), Some(Session { has_terminal: true })) = (main, request.session) {
+        // Whatever it has tried before, it goes on in the foreground.
+        let _ = nix::unistd::tcsetpgrp(io::stdin(), Pid::from_raw(main));
+        let _ = killpg(Pid::from_raw(main), Signal::SIGCONT);
+    }
     report(InitEvent::Started)?;
     // In a process namespace the parent has the id 0, also as the sender of a signal.
     let parent = nix::unistd::getppid();
@@ -124,6 +132,7 @@ pub(super) fn run(
         },
         signals: &signals,
         cgroup: &cgroup,
+        variables: &variables,
     };
     let start = |command: &CommandInfo| start(command, &variables, true);
     let ended = init.oversee(&inside, start)?;
@@ -142,6 +151,8 @@ struct Inside<'a> {
     surroundings: Surroundings<'a>,
     signals: &'a SignalFd,
     cgroup: &'a ProcessCgroup,
+    /// The environment of its program.
+    variables: &'a BTreeMap<String, String>,
 }
 
 impl Inside<'_> {
@@ -153,8 +164,42 @@ impl Inside<'_> {
         report(self.surroundings.reports, container_id, event)
     }
 
+    /// The request with what a nested container has of this one.
+    fn inherited(&self, request: &LaunchRequest) -> LaunchRequest {
+        let own = self.request;
+        let mut environment = match request.session {
+            Some(_) => self.variables.clone(),
+            None => BTreeMap::new(),
+        };
+        environment.extend(request.environment.clone());
+        LaunchRequest {
+            environment,
+            user: request.user.clone().or_else(|| own.user.clone()),
+            account: match request.user {
+                Some(_) => None,
+                None => own.account.clone(),
+            },
+            plan: LaunchPlan {
+                no_new_privileges: own.plan.no_new_privileges,
+                capabilities: own.plan.capabilities,
+                rlimits: own.plan.rlimits.clone(),
+                seccomp: own.plan.seccomp.clone(),
+                ..LaunchPlan::default()
+            },
+            ..request.clone()
+        }
+    }
+
     /// Forks the init of a nested container.
-    fn fork_nested(&self, request: &LaunchRequest) -> Result<(Pid, Nested), String> {
+    fn fork_nested(
+        &self,
+        request: &LaunchRequest,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(Pid, Nested), String> {
+        // Without isolators of its own it has no more rights than its parent.
+        let is_plain = request.plan == LaunchPlan::default();
+        let inherited = is_plain.then(|| self.inherited(request));
+        let request = inherited.as_ref().unwrap_or(request);
         let namespaces = request.plan.namespaces;
         // A process of another namespace has the id 0.
         let parent = match namespaces.pid {
@@ -175,7 +220,11 @@ impl Inside<'_> {
             Forked::Child => {
                 drop(requests);
                 let programs = Programs::on_request(Some(theirs));
-                let ended = lead_session(parent).and_then(|()| match enter_sandbox(request) {
+                let entered = || match request.session {
+                    Some(session) => enter_session(session, descriptors),
+                    None => enter_sandbox(request),
+                };
+                let ended = lead_session(parent).and_then(|()| match entered() {
                     Ok(signals) => run(request, self.surroundings, signals, programs),
                     Err(reason) => {
                         let event = InitEvent::NotIsolated(short(reason));
@@ -189,6 +238,24 @@ impl Inside<'_> {
             }
         }
     }
+}
+
+/// Makes these descriptors the standard input, output and error of a new init. It stays where its
+/// parent is. Returns its signals.
+fn enter_session(session: Session, descriptors: Vec<OwnedFd>) -> Result<SignalFd, String> {
+    let failed = |error: io::Error| format!("connect the session: {error}");
+    let (input, output, error) = match (session.has_terminal, descriptors.as_slice()) {
+        (true, [terminal]) => {
+            sys::take_terminal(terminal).map_err(failed)?;
+            (terminal, terminal, terminal)
+        }
+        (false, [input, output, error]) => (input, output, error),
+        _ => return Err("the descriptors of the session are missing".to_owned()),
+    };
+    nix::unistd::dup2_stdin(input).map_err(|error| failed(error.into()))?;
+    nix::unistd::dup2_stdout(output).map_err(|error| failed(error.into()))?;
+    nix::unistd::dup2_stderr(error).map_err(|error| failed(error.into()))?;
+    super::signals().map_err(failed)
 }
 
 /// Enters the sandbox of a nested container, which is below that of the outermost one. The task may
@@ -297,9 +364,10 @@ impl Init {
                 Err(error) => return Err(error.into()),
             }
             let has_request = fds.get(1).and_then(PollFd::any) == Some(true);
-            if has_request && let Some(order) = self.programs.receive(&inside.request.container_id)
+            if has_request
+                && let Some((order, with)) = self.programs.receive(&inside.request.container_id)
             {
-                self.follow(order, inside, &start)?;
+                self.follow(order, with, inside, &start)?;
             }
             // Terminates: the descriptor does not block, and each read consumes a signal.
             while let Ok(Some(signal)) = inside.signals.read_signal() {
@@ -316,6 +384,7 @@ impl Init {
     fn follow(
         &mut self,
         order: InitOrder,
+        descriptors: Vec<OwnedFd>,
         inside: &Inside<'_>,
         start: &impl Fn(&CommandInfo) -> Result<i32, String>,
     ) -> io::Result<()> {
@@ -326,7 +395,8 @@ impl Init {
         };
         match order {
             InitOrder::Launch(request) => {
-                match check().and_then(|()| inside.fork_nested(&request)) {
+                let fork = |()| inside.fork_nested(&request, descriptors);
+                match check().and_then(fork) {
                     Ok((pid, nested)) => self.programs.nested_forked(pid.as_raw(), nested),
                     Err(reason) => {
                         let id = &request.container_id;
@@ -343,6 +413,14 @@ impl Init {
                 }
             },
             InitOrder::Terminate => self.signal(Signal::SIGTERM as i32),
+            InitOrder::Signal(number) => {
+                let signal = Signal::try_from(number).ok();
+                // The program is not reaped, so its id is valid.
+                let main = self.main.filter(|_| self.ended.is_none());
+                if let Some((main, signal)) = main.zip(signal) {
+                    let _ = kill(Pid::from_raw(main), signal);
+                }
+            }
             InitOrder::KillContainer => self.signal(Signal::SIGQUIT as i32),
             InitOrder::Kill(program) => self.programs.kill(program),
             InitOrder::KillAll => self.programs.kill_all(),

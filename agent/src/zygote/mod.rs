@@ -25,7 +25,7 @@ pub mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ use self::process_table::{Child, ProcessTable};
 use self::programs::{Programs, request_sockets};
 use self::wire::{
     ContainerEnd, ContainerProgram, FORM, InitOrder, InitReport, InitRequest, LaunchRequest,
-    LeftContainer, ProgramEnd, Report, Request,
+    LeftContainer, ProgramEnd, Report, Request, Session,
 };
 use crate::host::accounts::OwnUser;
 use crate::host::sys::{self, Forked};
@@ -262,7 +262,7 @@ impl Zygote {
         let children = self.processes.children();
         let all: Vec<_> = children.map(|child| child.container_id.clone()).collect();
         for container_id in all {
-            let _ = self.request_of_init(&container_id, InitOrder::KillAll);
+            let _ = self.request_of_init(&container_id, InitOrder::KillAll, &[]);
         }
         let now = self.clock.now();
         self.wait_deadline.get_or_insert(now + self.patience);
@@ -322,7 +322,7 @@ impl Zygote {
                 let _ = kill(Pid::from_raw(leader), signal);
             }
             None => {
-                if let Err(reason) = self.request_of_init(container_id, order) {
+                if let Err(reason) = self.request_of_init(container_id, order, &[]) {
                     eprintln!("executor-zygote: cannot end {container_id}: {reason}");
                 }
             }
@@ -408,7 +408,9 @@ impl Zygote {
                 true
             }
             Request::Launch(request) => {
-                if let Some(report) = self.launch(*request) {
+                let count = request.session.map_or(0, Session::descriptors);
+                let descriptors = self.connection.take_descriptors(count);
+                if let Some(report) = self.launch(*request, &descriptors) {
                     self.send(report);
                 }
                 true
@@ -430,13 +432,21 @@ impl Zygote {
                 self.terminate(container_id, self.clock.now());
                 true
             }
+            Request::Signal {
+                container_id,
+                signal,
+            } => {
+                // It may have ended.
+                let _ = self.request_of_init(&container_id, InitOrder::Signal(signal), &[]);
+                true
+            }
             Request::RunProgram {
                 container_id,
                 program,
                 command,
             } => {
                 let run = InitOrder::Run { program, command };
-                if let Err(reason) = self.request_of_init(&container_id, run) {
+                if let Err(reason) = self.request_of_init(&container_id, run, &[]) {
                     self.send(Report::ProgramEnded {
                         container_id,
                         program,
@@ -450,21 +460,26 @@ impl Zygote {
                 program,
             } => {
                 // Its end is reported only if it was started.
-                let _ = self.request_of_init(&container_id, InitOrder::Kill(program));
+                let _ = self.request_of_init(&container_id, InitOrder::Kill(program), &[]);
                 true
             }
         }
     }
 
     /// Sends an order to a container init, through those of its parents. Does not block.
-    fn request_of_init(&self, container_id: &ContainerId, order: InitOrder) -> Result<(), String> {
+    fn request_of_init(
+        &self,
+        container_id: &ContainerId,
+        order: InitOrder,
+        descriptors: &[OwnedFd],
+    ) -> Result<(), String> {
         let socket = self.program_requests.get(&container_id.outermost());
         let socket = socket.ok_or("the container takes no further programs")?;
         let to = container_id.clone();
         let request = InitRequest { to, order };
         let bytes = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
-        let sent = socket.send(&bytes).map_err(|error| error.to_string());
-        sent.map(drop)
+        let sent = sys::send(socket, &bytes, descriptors);
+        sent.map(drop).map_err(|error| error.to_string())
     }
 
     fn serve(&mut self, work_dir: &Path, patience: Duration) -> bool {
@@ -512,13 +527,16 @@ impl Zygote {
     }
 
     /// Starts a container. The start of its program is reported by its init.
-    fn launch(&mut self, request: LaunchRequest) -> Option<Report> {
+    fn launch(&mut self, request: LaunchRequest, descriptors: &[OwnedFd]) -> Option<Report> {
         let container_id = request.container_id.clone();
         if request.outlives {
             self.checkpointed.insert(container_id.clone());
         }
         let started = match container_id.parent() {
-            Some(parent) => self.launch_nested(&parent, &request).map(|()| None),
+            Some(parent) => {
+                let launched = self.launch_nested(&parent, &request, descriptors);
+                launched.map(|()| None)
+            }
             None => self.fork_init(&request).map(Some),
         };
         match started {
@@ -554,11 +572,17 @@ impl Zygote {
     }
 
     /// Asks the init of its parent to start a container.
-    fn launch_nested(&self, parent: &ContainerId, request: &LaunchRequest) -> Result<(), String> {
+    fn launch_nested(
+        &self,
+        parent: &ContainerId,
+        request: &LaunchRequest,
+        descriptors: &[OwnedFd],
+    ) -> Result<(), String> {
         if !self.processes.has(parent) {
             return Err("its parent has ended".to_owned());
         }
-        self.request_of_init(parent, InitOrder::Launch(Box::new(request.clone())))
+        let order = InitOrder::Launch(Box::new(request.clone()));
+        self.request_of_init(parent, order, descriptors)
     }
 
     fn fork_init(&mut self, request: &LaunchRequest) -> Result<Pid, String> {
@@ -570,10 +594,8 @@ impl Zygote {
         };
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
-        let programs = match request.takes_programs {
-            true => Some(request_sockets()?),
-            false => None,
-        };
+        // Without a free descriptor it takes no further programs, and runs.
+        let programs = request_sockets().ok();
         let forked = sys::fork_into(isolate::clone_flags(namespaces));
         match forked.map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use protocol::{ContainerId, Termination, Uuid};
 
 use super::wire::{InitEvent, InitOrder, InitRequest, ProgramEnd};
-use crate::host::procfs;
+use crate::host::{procfs, sys};
 
 /// Maximum bytes of a request; the usual bound of a datagram in Linux.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
@@ -62,18 +62,18 @@ impl Programs {
 
     /// Receives a request to the init of `own`, if there is one. Those to nested containers are
     /// passed on.
-    pub(super) fn receive(&self, own: &ContainerId) -> Option<InitOrder> {
+    pub(super) fn receive(&self, own: &ContainerId) -> Option<(InitOrder, Vec<OwnedFd>)> {
         let requests = self.requests.as_ref()?;
         let mut buffer = vec![0; REQUEST_BYTES_MAX];
-        let length = requests.recv(&mut buffer).ok()?;
+        let (length, descriptors) = sys::receive(requests, &mut buffer).ok()?;
         match serde_json::from_slice::<InitRequest>(&buffer[..length]) {
-            Ok(InitRequest { to, order }) if to == *own => return Some(order),
+            Ok(InitRequest { to, order }) if to == *own => return Some((order, descriptors)),
             Ok(InitRequest { to, .. }) => {
                 let is_there =
                     |one: &&Nested| one.container_id == to || to.is_inside(&one.container_id);
                 if let Some(nested) = self.nested.values().find(is_there) {
                     // One that takes no more is being killed.
-                    let _ = nested.requests.send(&buffer[..length]);
+                    let _ = sys::send(&nested.requests, &buffer[..length], &descriptors);
                 }
             }
             Err(error) => eprintln!("container init: invalid request: {error}"),

@@ -56,9 +56,24 @@ pub struct LaunchRequest {
     /// Its control groups, namespaces and the like. A nested one without control groups is in those
     /// of its parent.
     pub plan: LaunchPlan,
-    /// Whether further programs and nested containers may be started in it. Costs the zygote a
-    /// descriptor.
-    pub takes_programs: bool,
+    /// What a session needs; `None` for other containers.
+    pub session: Option<Session>,
+}
+
+/// A container that is nested in another to look at it. It is in its parent's sandbox, with its
+/// environment, user and rights. Its standard input, output and error are descriptors that come
+/// with the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Whether the descriptor is one terminal, otherwise there are three of pipes.
+    pub has_terminal: bool,
+}
+
+impl Session {
+    /// How many descriptors come with the request.
+    pub fn descriptors(self) -> usize {
+        if self.has_terminal { 1 } else { 3 }
+    }
 }
 
 /// How a further program in a container ended.
@@ -136,6 +151,13 @@ pub enum Request {
     Kill {
         /// The container.
         container_id: ContainerId,
+    },
+    /// Send a signal to the program of a nested container.
+    Signal {
+        /// The container.
+        container_id: ContainerId,
+        /// Its number.
+        signal: i32,
     },
     /// Start a further program in a container, as its user and with its environment. Its output is
     /// appended to `stderr`. `ProgramEnded` follows, unless the container ends. It does not outlive
@@ -223,6 +245,8 @@ pub enum InitOrder {
     Terminate,
     /// Kill all processes of this nested container. Others get it as a signal.
     KillContainer,
+    /// Send this signal to the program.
+    Signal(i32),
     /// Start a further program.
     Run {
         /// Its id.

@@ -996,7 +996,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         outlives: true,
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
-        takes_programs: false,
+        session: None,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();

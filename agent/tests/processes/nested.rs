@@ -58,7 +58,7 @@ impl Zygote {
             outlives: false,
             grace: Duration::from_secs(5),
             plan: LaunchPlan::default(),
-            takes_programs: true,
+            session: None,
         }
     }
 
