@@ -16,12 +16,17 @@ use crate::support::{Cluster, Running, eventually, get_over, meros, stderr};
 
 const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,cgroups/pids,namespaces/pid,namespaces/ipc";
 
+/// A command that listens on the port which follows, in the background.
+pub const LISTEN: &str = "perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 5, \
+    LocalPort => $ARGV[0], ReuseAddr => 1) or die $!; print \"listens\\n\"; close STDOUT; \
+    while (my $c = $s->accept) { print $c \"here\\n\"; close $c }' --";
+
 /// A cluster of one agent with isolators.
-struct Isolated {
-    cluster: Cluster,
-    command: Command,
-    agent: Running,
-    framework: ScriptedFramework,
+pub struct Isolated {
+    pub cluster: Cluster,
+    pub command: Command,
+    pub agent: Running,
+    pub framework: ScriptedFramework,
     /// Its group in each hierarchy, below the mount.
     root: String,
 }
@@ -44,7 +49,7 @@ fn is_possible() -> bool {
 
 impl Isolated {
     /// Also with the isolators `more`.
-    fn begin(name: &str, more: &str, flags: &[&str]) -> Option<Self> {
+    pub fn begin(name: &str, more: &str, flags: &[&str]) -> Option<Self> {
         if !is_possible() {
             return None;
         }
@@ -69,7 +74,13 @@ impl Isolated {
     }
 
     /// Launches a task with these limits and waits until it runs.
-    fn run(&mut self, name: &str, resources: &str, limits: TaskLimits, line: &str) -> TaskStatus {
+    pub fn run(
+        &mut self,
+        name: &str,
+        resources: &str,
+        limits: TaskLimits,
+        line: &str,
+    ) -> TaskStatus {
         let offer = self.framework.standing_offer();
         let mut info = task(name, &offer, resources, line);
         info.limits = limits;
@@ -78,7 +89,7 @@ impl Isolated {
         self.framework.state(name, TaskState::Running)
     }
 
-    fn kill(&mut self, name: &str) {
+    pub fn kill(&mut self, name: &str) {
         let id = TaskId::new(name).expect("an id");
         let killed = self.framework.driver.kill(id, None);
         killed.expect("the driver hears");
@@ -114,7 +125,7 @@ impl Isolated {
     }
 
     /// Waits for the removal of all groups, which goes on after the end of a task.
-    fn leaves_nothing(&self) {
+    pub fn leaves_nothing(&self) {
         eventually("the groups to be gone", || {
             self.left().is_empty().then_some(())
         });
@@ -141,7 +152,7 @@ fn mounts() -> Vec<PathBuf> {
         .collect()
 }
 
-fn container(status: &TaskStatus) -> ContainerId {
+pub fn container(status: &TaskStatus) -> ContainerId {
     status.container_id.clone().expect("it runs in one")
 }
 
@@ -281,6 +292,35 @@ fn task_has_the_volumes_and_limits_of_its_container() {
     assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
     let expected = "expected an agent with `filesystem/linux,volume/secret` in --isolation";
     assert!(status.message.contains(expected), "{}", status.message);
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: network/ports; 5.12 Isolation.
+#[test]
+fn task_that_listens_on_another_port_fails_with_the_reason() {
+    let flags = [
+        "--enforce_container_ports",
+        "--check_agent_port_range_only",
+        "--container_ports_watch_interval=100ms",
+    ];
+    let Some(mut isolated) = Isolated::begin("ports", "network/ports", &flags) else {
+        return;
+    };
+    let none = TaskLimits::default();
+    let script = |port: u16| format!("{LISTEN} {port} & exec sleep 98736");
+    let own = "cpus:0.1;mem:32;ports:[31555-31555]";
+    isolated.run("own", own, none, &script(31555));
+    isolated.run("other", "cpus:0.1;mem:32", none, &script(31556));
+    let status = isolated.framework.state("other", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLimitation));
+    let message = format!(
+        "Container {} is listening on unallocated port(s): [31556-31556]",
+        container(&status)
+    );
+    assert_eq!(status.message, message);
+    isolated.run("outside", "cpus:0.1;mem:32", none, &script(23556));
+    isolated.kill("own");
+    isolated.kill("outside");
     isolated.leaves_nothing();
 }
 

@@ -29,6 +29,7 @@ mod machine;
 mod maintenance;
 mod masters;
 mod modules;
+mod networks;
 mod offers;
 mod operations;
 mod operator_api;

@@ -193,10 +193,14 @@ pub(super) fn container_status(container: &ContainerView) -> ContainerStatus {
         id: Some(&container.id),
         address: container.address,
     };
-    ContainerStatus {
+    let mut status = ContainerStatus {
         executor_pid: container.leader.and_then(|leader| leader.try_into().ok()),
         ..contained.into()
+    };
+    if !container.networks.is_empty() {
+        status.network_infos = container.networks.iter().map(Into::into).collect();
     }
+    status
 }
 
 /// The operations.

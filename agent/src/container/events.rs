@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use module_api::isolator::{ContainerLimited, ContainerResources};
+use module_api::isolator::{ContainerLimited, ContainerResources, NetworkRecovered};
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{AgentInventory, DisownTasks, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
+use protocol::task::network::NetworkInfo;
 use protocol::usage::ExecutorUsage;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
@@ -141,6 +142,8 @@ pub struct ContainerView {
     pub leader: Option<i32>,
     /// Its network address, which is the host's, if configured.
     pub address: Option<IpAddr>,
+    /// The networks that it has joined instead, with its addresses.
+    pub networks: Vec<NetworkInfo>,
     /// Its sandbox.
     pub directory: String,
     /// Its resources.
@@ -191,6 +194,7 @@ impl Process for Containerizer {
         handlers.accept::<ExecutorUpdated>(&[Role::Executor]);
         handlers.accept::<FrameworkMessage>(&[Role::Executor]);
         handlers.accept::<ContainerLimited>(&[Role::Module]);
+        handlers.accept::<NetworkRecovered>(&[Role::Module]);
     }
 }
 
@@ -302,6 +306,11 @@ impl Containerizer {
             .get(id)
             .and_then(|container| container.executor.shutdown_grace_period);
         let grace = executor.unwrap_or(self.config.settings.executor_shutdown_grace_period);
+        let inside = self.containers.inside(id);
+        let inside: Vec<ContainerId> = inside.map(|nested| nested.id.clone()).collect();
+        for nested in inside {
+            self.with(&nested, ctx, |container| container.shut_down(grace));
+        }
         self.with(id, ctx, |container| container.shut_down(grace));
     }
 }
@@ -483,10 +492,9 @@ impl Handler<TakeInventory> for Containerizer {
 impl Handler<ListLiveContainers> for Containerizer {
     type Result = Vec<LiveContainer>;
     fn handle(&mut self, _: ListLiveContainers, _: &mut Context<Self>) -> Vec<LiveContainer> {
-        let living = self
-            .containers
-            .iter()
-            .filter(|(_, container)| container.phase != Phase::Terminated);
+        // Nested ones are measured with their parents.
+        let lives = |one: &Container| one.phase != Phase::Terminated && one.parent().is_none();
+        let living = self.containers.iter().filter(|(_, one)| lives(one));
         let live_container =
             |(framework_id, container): (&FrameworkId, &Container)| LiveContainer {
                 usage: ExecutorUsage {
@@ -494,8 +502,8 @@ impl Handler<ListLiveContainers> for Containerizer {
                     executor_id: container.executor.executor_id.clone(),
                     container_id: container.id.clone(),
                     allocated: container.allocated(),
-                    tasks: container
-                        .tasks()
+                    tasks: self
+                        .tasks_in(container)
                         .filter(|task| !task.state.is_terminal())
                         .map(|task| task.info.task_id.clone())
                         .collect(),
@@ -527,10 +535,23 @@ impl Handler<DiskWatched> for Containerizer {
 }
 
 impl Containerizer {
+    /// The tasks of a container, and of those nested in it.
+    fn tasks_in<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Task> {
+        let inside = self.containers.inside(&container.id);
+        container.tasks().chain(inside.flat_map(Container::tasks))
+    }
+
     /// Builds the view of one container.
     pub(super) fn view(&self, framework_id: &FrameworkId, container: &Container) -> ContainerView {
         let shown = |task: &Task| (task.info.clone(), task.state);
-        let all = container.tasks().chain(container.completed());
+        let all = self.tasks_in(container);
+        let completed = || {
+            self.containers
+                .inside(&container.id)
+                .flat_map(Container::completed)
+        };
+        let completed = || container.completed().chain(completed());
+        let all = all.chain(completed());
         ContainerView {
             id: container.id.clone(),
             framework_id: framework_id.clone(),
@@ -539,13 +560,17 @@ impl Containerizer {
             phase: container.phase,
             leader: container.leader,
             address: self.config.container_address(),
+            networks: self
+                .isolation
+                .network(&container.id)
+                .map_or_else(Vec::new, |network| network.joined.clone()),
             directory: self
                 .sandbox(framework_id, container)
                 .to_string_lossy()
                 .into_owned(),
             allocated: container.allocated(),
-            tasks: container.tasks().map(shown).collect(),
-            completed: container.completed().map(shown).collect(),
+            tasks: self.tasks_in(container).map(shown).collect(),
+            completed: completed().map(shown).collect(),
             statuses: all
                 .map(|task| {
                     let statuses = task.statuses.iter().cloned();
@@ -577,6 +602,7 @@ impl Handler<TakeSurvey> for Containerizer {
             containers: self
                 .containers
                 .iter()
+                .filter(|(_, container)| container.parent().is_none())
                 .map(|(framework, container)| self.view(framework, container))
                 .collect(),
             completed: self.history.runs().cloned().collect(),

@@ -175,6 +175,7 @@ mod tests {
             phase: Phase::Terminated,
             leader: None,
             address: None,
+            networks: Vec::new(),
             directory: String::new(),
             allocated: Resources::new(),
             tasks: (0..tasks)

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::isolator::{
-    ContainerConfig, ContainerLimited, ContainerResources, IsolatorRef, LaunchPlan, Limitation,
-    RecoverContainers, UpdateContainer,
+    ContainerConfig, ContainerLimited, ContainerNetwork, ContainerResources, IsolatorRef,
+    LaunchPlan, Limitation, NetworkRecovered, RecoverContainers, UpdateContainer,
 };
 use protocol::{ContainerId, TaskId};
 use runtime::prelude::*;
@@ -28,6 +28,8 @@ const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Isolation {
     isolators: Vec<IsolatorRef>,
     containers: BTreeMap<ContainerId, Isolated>,
+    /// The networks of containers that do not use that of the host, until their end is handled.
+    networks: BTreeMap<ContainerId, ContainerNetwork>,
     /// Whether the isolators know the containers of an earlier agent process.
     is_recovered: bool,
 }
@@ -47,6 +49,16 @@ impl Isolation {
     pub(super) fn plan(&self, id: &ContainerId) -> LaunchPlan {
         let known = self.containers.get(id);
         known.map(|known| known.plan.clone()).unwrap_or_default()
+    }
+
+    /// The network of a container, if it is not that of the host.
+    pub(super) fn network(&self, id: &ContainerId) -> Option<&ContainerNetwork> {
+        self.networks.get(id)
+    }
+
+    /// The end of a container is handled.
+    pub(super) fn forget_network(&mut self, id: &ContainerId) {
+        self.networks.remove(id);
     }
 
     /// Whether the containers of an earlier agent process are isolated again.
@@ -134,6 +146,7 @@ impl Containerizer {
             is_command: container.is_command,
             container: container.executor.container.clone(),
             root: self.provisioning.of(id).map(|one| one.root.clone()),
+            shares_limits: container.shares_limits(),
         })
     }
 
@@ -155,7 +168,17 @@ impl Containerizer {
         };
         self.isolation.containers.insert(id.clone(), isolated);
         let isolators = self.isolation.isolators.clone();
+        let parent = id.parent().filter(|_| config.shares_limits);
+        let updating = parent.and_then(|parent| self.update_isolators(&parent));
+        let has_volumes =
+            id.parent().is_some() && !config.resources.requests.persistent_volumes().is_empty();
         let preparing = async move {
+            if let Some(updating) = updating {
+                let updated = updating.await;
+                updated.map_err(|problem| {
+                    format!("Failed to update resources for container: {problem}")
+                })?;
+            }
             let mut plan = LaunchPlan::default();
             for isolator in isolators {
                 match isolator.prepare(config.clone()).await {
@@ -164,11 +187,18 @@ impl Containerizer {
                 }
             }
             check_settings(&config, &plan)?;
+            if has_volumes && !plan.namespaces.mount {
+                let problem = "volumes of a task group need `filesystem/linux` in --isolation";
+                return Err(problem.to_owned());
+            }
             Ok(plan)
         };
         let id = id.clone();
         ctx.then(preparing, move |this, result, ctx| match result {
             Ok(plan) => {
+                if let Some(network) = plan.network.clone() {
+                    this.isolation.networks.insert(id.clone(), network);
+                }
                 if let Some(known) = this.isolation.containers.get_mut(&id) {
                     (known.plan, known.is_prepared) = (plan, true);
                 }
@@ -356,5 +386,18 @@ impl Handler<ContainerLimited> for Containerizer {
             container.exceeded(limitation);
             container.destroy()
         });
+    }
+}
+
+impl Handler<NetworkRecovered> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, recovered: NetworkRecovered, _: &mut Context<Self>) {
+        let NetworkRecovered {
+            container_id,
+            network,
+        } = recovered;
+        if self.isolation.containers.contains_key(&container_id) {
+            self.isolation.networks.insert(container_id, network);
+        }
     }
 }

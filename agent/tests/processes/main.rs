@@ -11,6 +11,7 @@ mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod fetcher;
+mod groups;
 mod mounts;
 mod nested;
 

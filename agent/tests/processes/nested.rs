@@ -75,10 +75,11 @@ impl Zygote {
     }
 
     async fn event(&self) -> LauncherEvent {
+        let clock = Clock::real();
         for _ in 0..2000 {
             match self.events.try_recv() {
                 Ok(event) => return event,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(_) => clock.sleep(Duration::from_millis(5)).await,
             }
         }
         panic!("no event")

@@ -8,13 +8,14 @@
 //! and kills live ones.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use protocol::task::Limit;
 use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit};
+use protocol::task::network::NetworkInfo;
 use protocol::{ContainerId, Reason, ResourceStatistics};
-use resources::Resources;
+use resources::{Resource, Resources, SourceKind};
 use runtime::{ActorRef, Pid, remote};
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,27 @@ pub struct ContainerConfig {
     pub container: Option<Box<ContainerInfo>>,
     /// Its root file system, if it has an image.
     pub root: Option<RootFilesystem>,
+    /// Whether it is nested in another container whose limits include its own: it needs none.
+    pub shares_limits: bool,
+}
+
+/// The directory of a persistent volume; `None` for other resources. On the root disk it is
+/// `volumes/roles/<role>/<id>` of the work directory, on a PATH disk likewise below its root, and
+/// on a MOUNT disk it is the mounted file system.
+pub fn volume_path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
+    let disk = volume.annotations().disk.as_ref()?;
+    let id = &disk.persistence.as_ref()?.id;
+    let source = disk.source.as_ref();
+    let root = source.and_then(|source| source.root.as_ref());
+    let below = match (source.map(|source| source.kind), root) {
+        (None, _) => work_dir.to_owned(),
+        (Some(SourceKind::Path), root) => work_dir.join(root?),
+        (Some(SourceKind::Mount), root) => return Some(work_dir.join(root?)),
+        (Some(SourceKind::Block | SourceKind::Raw), _) => return None,
+    };
+    // Roles contain no blanks, so this is unambiguous. As in Mesos.
+    let role = volume.role().as_str().replace('/', " ");
+    Some(below.join("volumes").join("roles").join(role).join(id))
 }
 
 /// Namespaces of its own that a container gets. A process namespace implies a mount namespace.
@@ -115,6 +137,17 @@ pub struct CapabilitySets {
     pub bounding: LinuxCapabilities,
 }
 
+/// A network of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerNetwork {
+    /// The file on which its namespace is mounted.
+    pub namespace: PathBuf,
+    /// Files that the container sees in `/etc` under their names.
+    pub files: Vec<PathBuf>,
+    /// The networks that it has joined, with its addresses in them.
+    pub joined: Vec<NetworkInfo>,
+}
+
 /// How the launch of a container differs from that of a plain process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchPlan {
@@ -147,6 +180,8 @@ pub struct LaunchPlan {
     pub rlimits: Vec<RLimit>,
     /// Filters of its system calls: BPF programs, in the byte order of the host.
     pub seccomp: Vec<Vec<u8>>,
+    /// A network of its own. Needs mounts of its own.
+    pub network: Option<ContainerNetwork>,
 }
 
 impl LaunchPlan {
@@ -170,6 +205,7 @@ impl LaunchPlan {
         self.capabilities = other.capabilities.or(self.capabilities);
         self.rlimits.extend(other.rlimits);
         self.seccomp.extend(other.seccomp);
+        self.network = other.network.or(self.network.take());
     }
 }
 
@@ -235,6 +271,15 @@ pub struct ContainerLimited {
     pub limitation: Limitation,
 }
 
+/// To the agent, at the recovery: a container has this network of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkRecovered {
+    /// The container.
+    pub container_id: ContainerId,
+    /// The network.
+    pub network: ContainerNetwork,
+}
+
 /// Measurements by container.
 pub type Measured = BTreeMap<ContainerId, ResourceStatistics>;
 
@@ -244,6 +289,7 @@ remote! { UpdateContainer = "isolator/update_container" v1 -> Result<(), Fault> 
 remote! { MeasureContainers = "isolator/measure_containers" v1 -> Result<Measured, Fault> }
 remote! { CleanUpContainer = "isolator/clean_up_container" v1 -> Result<Option<Limitation>, Fault> }
 remote! { ContainerLimited = "isolator/container_limited" v1 }
+remote! { NetworkRecovered = "isolator/network_recovered" v1 }
 
 /// The agent's handle of an isolator.
 #[derive(Clone, Debug)]

@@ -29,7 +29,7 @@ use crate::out;
 use crate::output::error::{CliError, Outcome};
 use crate::service::expiry::{self, Expiry, Watched};
 use crate::service::images::{ImageFlags, ImagePlan};
-use crate::service::isolation::{Isolation, IsolationFlags};
+use crate::service::isolation::{AgentFacts, Isolation, IsolationFlags};
 use crate::service::master::modules;
 use crate::service::reload;
 use crate::service::signals::Signals;
@@ -474,6 +474,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), timeout)
         .map_err(|error| cannot(&error))?
         .with_fetcher(fetcher);
+    let own = AgentFacts {
+        ports: config.info().resources.ports(),
+        work_dir: config.work_dir().to_owned(),
+    };
     let advisers = Modules {
         resource_estimator: registry
             .resource_estimator(
@@ -489,7 +493,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
                 &registry.parameters(&manifest, &qos_controller),
             )
             .map_err(|error| CliError::because("--qos_controller", &error))?,
-        isolators: isolation.start(&node, &registry, &manifest)?,
+        isolators: isolation.start(&node, &registry, &manifest, &own)?,
         provisioner: images.start(&node, &program, config.work_dir())?,
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
@@ -562,7 +566,7 @@ fn clean_up(work_dir: &Path) -> Outcome {
 /// `meros agent`: runs until a signal stops it.
 pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     if args.isolation.check {
-        args.isolation.print_report();
+        args.isolation.print_report(&absolute(&args.work_dir)?);
         return Ok(());
     }
     if args.recover == Recover::Cleanup {
@@ -596,7 +600,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
-        isolation: args.isolation.isolation(),
+        isolation: args.isolation.isolation(&absolute(&args.work_dir)?),
         images: args.images.plan()?,
         threads: args.threads.threads,
         keep_alive: args.keep_alive.link_keep_alive,

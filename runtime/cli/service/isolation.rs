@@ -1,15 +1,16 @@
 //! The flags of an agent's isolators, and what of them this host can do.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::isolator::IsolatorRef;
 use module_api::{Manifest, Parameters, Registry};
 use modules::isolator::report::{HostFacts, host_report};
+use resources::Ranges;
 use runtime::Node;
 
-use crate::flags::boolean;
+use crate::flags::{boolean, bytes};
 use crate::out;
 use crate::output::error::{CliError, Outcome};
 
@@ -69,12 +70,13 @@ pub struct IsolationFlags {
     #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, value_parser = boolean, value_name = "BOOL")]
     revocable_cpu_low_priority: Option<bool>,
-    /// End containers whose sandbox takes more than their resource `disk`, with the isolator
-    /// `disk/du`
+    /// Make the resource `disk` a limit, with the isolators `disk/du`, which ends containers beyond
+    /// it, and `disk/xfs`, which refuses writes beyond it
     #[arg(long, env = "MESOS_ENFORCE_CONTAINER_DISK_QUOTA", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     enforce_container_disk_quota: bool,
-    /// Pause between two measurements of sandboxes by `disk/du`
+    /// Pause between two measurements of sandboxes by `disk/du`, and by `disk/xfs` with
+    /// --xfs_kill_containers
     #[arg(
         long,
         env = "MESOS_CONTAINER_DISK_WATCH_INTERVAL",
@@ -82,6 +84,58 @@ pub struct IsolationFlags {
         value_name = "DURATION"
     )]
     container_disk_watch_interval: String,
+    /// The ids that `disk/xfs` may give to sandboxes and volumes. Nothing else may use them
+    #[arg(
+        long,
+        env = "MESOS_XFS_PROJECT_RANGE",
+        default_value = "[5000-10000]",
+        value_name = "RANGES"
+    )]
+    xfs_project_range: String,
+    /// Make `disk/xfs` end containers beyond their resource `disk`, with
+    /// --enforce_container_disk_quota
+    #[arg(long, env = "MESOS_XFS_KILL_CONTAINERS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    xfs_kill_containers: bool,
+    /// What containers can take beyond their resource `disk` before writes are refused, with
+    /// --xfs_kill_containers [default: 10MB]
+    #[arg(long, env = "MESOS_XFS_QUOTA_HEADROOM", value_parser = bytes, value_name = "SIZE")]
+    xfs_quota_headroom: Option<u64>,
+    /// Pause between two looks of `network/ports` at the ports on which containers listen
+    #[arg(
+        long,
+        env = "MESOS_CONTAINER_PORTS_WATCH_INTERVAL",
+        default_value = "30secs",
+        value_name = "DURATION"
+    )]
+    container_ports_watch_interval: String,
+    /// Let containers listen on ports that are none of the agent's resource `ports`, with the
+    /// isolator `network/ports`
+    #[arg(long, env = "MESOS_CHECK_AGENT_PORT_RANGE_ONLY", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    check_agent_port_range_only: bool,
+    /// End containers that listen on ports which they do not have, with the isolator
+    /// `network/ports`
+    #[arg(long, env = "MESOS_ENFORCE_CONTAINER_PORTS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    enforce_container_ports: bool,
+    /// The only ports that `network/ports` looks at, such as `[0-35000]`
+    #[arg(
+        long,
+        env = "MESOS_CONTAINER_PORTS_ISOLATED_RANGE",
+        value_name = "RANGES"
+    )]
+    container_ports_isolated_range: Option<String>,
+    /// The folders of CNI plugins, separated by `:`, for the isolator `network/cni`
+    #[arg(long, env = "MESOS_NETWORK_CNI_PLUGINS_DIR", value_name = "DIR:...")]
+    network_cni_plugins_dir: Option<String>,
+    /// The folder of network configurations in the format of CNI
+    #[arg(long, env = "MESOS_NETWORK_CNI_CONFIG_DIR", value_name = "DIR")]
+    network_cni_config_dir: Option<String>,
+    /// The network of containers of type DOCKER with network BRIDGE, by its name in
+    /// `--network_cni_config_dir`
+    #[arg(long, env = "MEROS_DOCKER_BRIDGE_NETWORK", value_name = "NAME")]
+    docker_bridge_network: Option<String>,
     /// Capabilities of the processes of a container that names none, as JSON such as
     /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
     #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
@@ -110,6 +164,15 @@ enum LauncherName {
     Posix,
 }
 
+/// What isolators need to know of their agent.
+#[derive(Clone, Debug)]
+pub struct AgentFacts {
+    /// Its resource `ports`.
+    pub ports: Ranges,
+    /// Its work directory.
+    pub work_dir: PathBuf,
+}
+
 /// The isolators of an agent.
 #[derive(Clone, Debug)]
 pub struct Isolation {
@@ -135,15 +198,18 @@ impl Isolation {
         }
     }
 
-    /// Starts the isolators.
+    /// Starts the isolators of this agent.
     pub fn start(
         &self,
         node: &Node,
         registry: &Registry,
         manifest: &Manifest,
+        agent: &AgentFacts,
     ) -> Outcome<Vec<IsolatorRef>> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let mut given = self.given.clone();
+        let given = self.given.clone().with("isolation", names.join(","));
+        let given = given.with("agent_ports", agent.ports.to_string());
+        let mut given = given.with("work_dir", agent.work_dir.display().to_string());
         for name in &names {
             for (key, value) in registry.parameters(manifest, name).iter() {
                 given = given.with(key, value);
@@ -156,8 +222,8 @@ impl Isolation {
 
 impl IsolationFlags {
     /// The isolators that this host can run. Warns once of those that it cannot.
-    pub fn isolation(&self) -> Isolation {
-        let facts = self.facts();
+    pub fn isolation(&self, work_dir: &Path) -> Isolation {
+        let facts = self.facts(work_dir);
         let report: BTreeMap<_, _> = host_report(&facts).into_iter().collect();
         let launcher = self.launcher.unwrap_or(match facts.is_root {
             true => LauncherName::Linux,
@@ -211,8 +277,35 @@ impl IsolationFlags {
                 "enforce_container_disk_quota",
                 self.enforce_container_disk_quota.to_string(),
             ),
+            ("xfs_project_range", self.xfs_project_range.clone()),
+            ("xfs_kill_containers", self.xfs_kill_containers.to_string()),
+            (
+                "xfs_quota_headroom",
+                format!("{}B", self.xfs_quota_headroom.unwrap_or(10 << 20)),
+            ),
+        ];
+        let ports = [
+            (
+                "container_ports_watch_interval",
+                self.container_ports_watch_interval.clone(),
+            ),
+            (
+                "check_agent_port_range_only",
+                self.check_agent_port_range_only.to_string(),
+            ),
+            (
+                "enforce_container_ports",
+                self.enforce_container_ports.to_string(),
+            ),
         ];
         let optional = [
+            (
+                "container_ports_isolated_range",
+                &self.container_ports_isolated_range,
+            ),
+            ("network_cni_plugins_dir", &self.network_cni_plugins_dir),
+            ("network_cni_config_dir", &self.network_cni_config_dir),
+            ("docker_bridge_network", &self.docker_bridge_network),
             ("effective_capabilities", &self.effective_capabilities),
             ("bounding_capabilities", &self.bounding_capabilities),
             ("seccomp_config_dir", &self.seccomp_config_dir),
@@ -220,11 +313,13 @@ impl IsolationFlags {
         ];
         let optional = optional.into_iter();
         let optional = optional.filter_map(|(name, value)| Some((name, value.clone()?)));
-        let flags: Vec<(&str, String)> = flags.into_iter().chain(disk).chain(optional).collect();
+        let flags = flags.into_iter().chain(disk).chain(ports).chain(optional);
+        let flags: Vec<(&str, String)> = flags.collect();
         let mut given = Parameters::none("isolation");
         for (name, value) in &flags {
             given = given.with(*name, value);
         }
+        given = given.with("work_dir", work_dir.display().to_string());
         let more = [
             ("isolation", self.isolation.clone()),
             ("launcher", launcher.to_owned()),
@@ -239,13 +334,13 @@ impl IsolationFlags {
         }
     }
 
-    fn facts(&self) -> HostFacts {
-        HostFacts::read(Path::new(&self.cgroups_hierarchy))
+    fn facts(&self, work_dir: &Path) -> HostFacts {
+        HostFacts::read(Path::new(&self.cgroups_hierarchy), work_dir)
     }
 
     /// `meros agent --check`: a line for each isolator.
-    pub fn print_report(&self) {
-        for (name, possible) in host_report(&self.facts()) {
+    pub fn print_report(&self, work_dir: &Path) {
+        for (name, possible) in host_report(&self.facts(work_dir)) {
             match possible {
                 Ok(()) => out!("{name:18} yes"),
                 Err(reason) => out!("{name:18} no: {reason}"),

@@ -345,8 +345,7 @@ fn only_invalid_parts_of_an_accept_are_rejected() {
             r#"{{"name": "t", "task_id": {{"value": "{id}"}}, "agent_id": {{"value": "a"}}{more}}}"#
         )
     };
-    let docker =
-        r#", "container": {"type": "DOCKER", "docker": {"image": "busybox", "network": "USER"}}"#;
+    let docker = r#", "container": {"type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "x", "value": ""}]}}"#;
     let accept = |operations: &str| {
         said(&format!(
             r#"{{"framework_id": {{"value": "f"}}, "type": "ACCEPT", "accept": {{"offer_ids": {{"value": "o"}}, "operations": [{operations}]}}}}"#
@@ -386,7 +385,7 @@ fn only_invalid_parts_of_an_accept_are_rejected() {
     assert_eq!(
         told,
         [
-            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container.docker.network is `USER`: expected HOST or NONE",
+            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container.docker.parameters is `x`: expected none, since no Docker command is run",
             "g1 REASON_TASK_GROUP_INVALID: 'ExecutorInfo.framework_id' must be set",
             "g2 REASON_TASK_GROUP_INVALID: 'ExecutorInfo.framework_id' must be set",
         ]

@@ -237,8 +237,8 @@ fn unsupported_fields_are_refused_by_name() {
     };
     for (container, words) in [
         (
-            r#""type": "DOCKER", "docker": {"image": "busybox", "network": "BRIDGE"}"#,
-            "container.docker.network is `BRIDGE`: expected HOST or NONE",
+            r#""type": "DOCKER", "docker": {"image": "busybox", "port_mappings": [{"host_port": 80, "container_port": 65536}]}"#,
+            "container.docker.port_mappings[0].container_port is `65536`: expected at most 65535",
         ),
         (
             r#""type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "name", "value": "n"}]}"#,
@@ -253,8 +253,12 @@ fn unsupported_fields_are_refused_by_name() {
             "container.mesos.image.type is `APPC`: expected DOCKER",
         ),
         (
-            r#""type": "MESOS", "network_infos": [{"name": "net"}]"#,
-            "container.network_infos[0].name is `net`: expected none, since containers use the network of the host",
+            r#""type": "DOCKER", "docker": {"image": "busybox"}, "network_infos": [{"name": "net"}]"#,
+            "container.network_infos[0].name is `net`: expected none, since `docker.network` is not USER",
+        ),
+        (
+            r#""type": "MESOS", "network_infos": [{"port_mappings": [{"host_port": 80, "container_port": 80}]}]"#,
+            "container.network_infos[0].port_mappings is `set`: expected none without `name`, in the network of the host",
         ),
         (
             r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW"}]"#,

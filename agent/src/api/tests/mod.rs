@@ -97,6 +97,7 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
         phase,
         leader: (phase == Phase::Running).then_some(42),
         address: Some([10, 0, 0, 7].into()),
+        networks: Vec::new(),
         directory: format!("/w/{name}"),
         allocated: allocated("cpus:1.1"),
         tasks: tasks.iter().enumerate().map(task).collect(),

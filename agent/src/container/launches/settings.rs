@@ -12,6 +12,7 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
         hostname,
         linux,
         rlimits,
+        networks: _,
     } = container;
     let needs = |setting: &str, isolator: &str| {
         Some(format!(
@@ -22,9 +23,17 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
         if docker.is_privileged {
             return Some("container.docker.privileged is set: expected false".to_owned());
         }
-        if docker.network == DockerNetwork::None {
-            return Some("container.docker.network is NONE: expected HOST".to_owned());
+        let is_mapped = matches!(docker.network, DockerNetwork::Bridge | DockerNetwork::User);
+        if !docker.port_mappings.is_empty() && !is_mapped {
+            let problem = "Port mappings are only supported for bridge and user-defined networks";
+            return Some(problem.to_owned());
         }
+    }
+    if container.has_own_network() && plan.network.is_none() {
+        return match docker {
+            Some(_) => needs("docker.network", "network/cni"),
+            None => needs("network_infos", "network/cni"),
+        };
     }
     if image.is_some() && plan.root.is_none() {
         return needs("image", "filesystem/linux");

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
 use module_api::isolator::{LaunchPlan, Namespaces};
-use nix::sched::CloneFlags;
+use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::Mode;
 
 /// The control group of the container's processes without its init.
@@ -99,6 +99,11 @@ pub(super) fn enter(
     if let Some(score) = plan.oom_score_adj {
         let path = Path::new("/proc/self/oom_score_adj");
         std::fs::write(path, score.to_string()).map_err(failed("write", path))?;
+    }
+    if let Some(network) = &plan.network {
+        let path = &network.namespace;
+        let namespace = File::open(path).map_err(failed("open", path))?;
+        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(failed("enter", path))?;
     }
     if clone_flags(plan.namespaces).contains(CloneFlags::CLONE_NEWNS) {
         mounts::enter(plan, sandbox)?;

@@ -28,7 +28,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 ];
-/// Files of the host by which names are looked up, since the container has its network.
+/// Files by which names are looked up: those of the container's network, else of the host.
 const NETWORK_FILES: [&str; 3] = ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname"];
 /// Parts of `/proc` that no container may change (SPEC 5.5).
 const READ_ONLY: [&str; 5] = [
@@ -71,6 +71,12 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
         None => {
             let host = Beneath::open(root).map_err(failed("open", root))?;
             mount_kernel_files(plan, &host, false)?;
+            for (path, own) in own_network_files(plan) {
+                // One that the host lacks, the container lacks, too.
+                if let Ok(here) = host.find(path) {
+                    bind(own, &here, false).map_err(failed("mount", path))?;
+                }
+            }
             for (volume, source) in plan.mounts.iter().zip(&sources) {
                 source.mount_in_host(volume, sandbox)?;
             }
@@ -82,7 +88,7 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
             let inside = Beneath::open(&root).map_err(failed("open", &root))?;
             mount_kernel_files(plan, &inside, true)?;
             make_devices(&inside)?;
-            mount_network_files(&inside)?;
+            mount_network_files(plan, &inside)?;
             hide(&inside)?;
             let here = inside.find_or_make(&own.sandbox, Kind::Directory);
             let here = here.map_err(failed("make", &own.sandbox))?;
@@ -237,9 +243,22 @@ fn make_devices(inside: &Beneath) -> Result<(), String> {
     Ok(())
 }
 
-fn mount_network_files(inside: &Beneath) -> Result<(), String> {
+/// The network files that the container has of its own.
+fn own_network_files(plan: &LaunchPlan) -> impl Iterator<Item = (&'static Path, &Path)> {
+    let files = plan.network.iter().flat_map(|network| &network.files);
+    files.filter_map(|own| {
+        let mut paths = NETWORK_FILES.iter().map(Path::new);
+        let path = paths.find(|path| path.file_name() == own.file_name())?;
+        Some((path, own.as_path()))
+    })
+}
+
+fn mount_network_files(plan: &LaunchPlan, inside: &Beneath) -> Result<(), String> {
     for path in NETWORK_FILES.map(Path::new) {
-        if !path.is_file() {
+        let own = own_network_files(plan).find(|(own, _)| *own == path);
+        // Those of the host must not change.
+        let (source, is_read_only) = own.map_or((path, true), |(_, own)| (own, false));
+        if !source.is_file() {
             continue;
         }
         let here = inside.find_or_make(path, Kind::File);
@@ -251,7 +270,7 @@ fn mount_network_files(inside: &Beneath) -> Result<(), String> {
             inside.find_or_make(path, Kind::File)
         });
         let here = here.map_err(failed("make", path))?;
-        bind(path, &here, true).map_err(failed("mount", path))?;
+        bind(source, &here, is_read_only).map_err(failed("mount", path))?;
     }
     Ok(())
 }

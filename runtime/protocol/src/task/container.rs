@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::task::network::{NetworkInfo, PortMapping};
+
 /// Settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerInfo {
@@ -17,6 +19,8 @@ pub struct ContainerInfo {
     pub linux: LinuxInfo,
     /// Limits of each of its processes.
     pub rlimits: Vec<RLimit>,
+    /// The networks that it joins instead of that of the host.
+    pub networks: Vec<NetworkInfo>,
 }
 
 impl ContainerInfo {
@@ -29,13 +33,24 @@ impl ContainerInfo {
         }
     }
 
+    /// Whether it is not in the network of the host.
+    pub fn has_own_network(&self) -> bool {
+        let docker = self.docker.as_ref();
+        let is_docker = docker.is_some_and(|docker| docker.network != DockerNetwork::Host);
+        is_docker || !self.networks.is_empty()
+    }
+
     /// Size of all texts, in bytes.
     pub fn text_bytes(&self) -> usize {
         let volumes = self.volumes.iter();
         let volumes: usize = volumes.map(Volume::text_bytes).sum();
         let image = self.image.as_ref().map_or(0, |image| image.name.len());
         let hostname = self.hostname.as_ref().map_or(0, String::len);
-        volumes + image + hostname + self.rlimits.len() * size_of::<RLimit>()
+        let networks: usize = self.networks.iter().map(NetworkInfo::text_bytes).sum();
+        let ports = self.docker.iter().flat_map(|docker| &docker.port_mappings);
+        let ports: usize = ports.map(PortMapping::text_bytes).sum();
+        let rlimits = self.rlimits.len() * size_of::<RLimit>();
+        volumes + image + hostname + rlimits + networks + ports
     }
 }
 
@@ -53,6 +68,8 @@ pub struct Image {
 pub struct DockerOptions {
     /// Its network.
     pub network: DockerNetwork,
+    /// Ports of the host at which ports of the container are reached.
+    pub port_mappings: Vec<PortMapping>,
     /// Whether it has all rights of root on the host.
     pub is_privileged: bool,
 }
@@ -65,6 +82,10 @@ pub enum DockerNetwork {
     Host,
     /// None but its own loopback.
     None,
+    /// The operator's bridge.
+    Bridge,
+    /// The one of [`ContainerInfo::networks`].
+    User,
 }
 
 /// A file or directory that a container sees.

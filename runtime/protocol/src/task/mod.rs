@@ -1,10 +1,11 @@
 //! Tasks, commands and executors.
 //!
 //! States, reasons and updates are in [`status`], checks in [`check`], settings of containers in
-//! [`container`], files to fetch in [`uri`].
+//! [`container`], its networks in [`network`], files to fetch in [`uri`].
 
 pub mod check;
 pub mod container;
+pub mod network;
 pub mod status;
 pub mod uri;
 

@@ -15,6 +15,7 @@ use protocol::task::container::{
     RLimit, RLimitKind, Seccomp, SoftHard, Volume as ContainerVolume,
     VolumeSource as ContainerVolumeSource,
 };
+use protocol::task::network::{NetworkAddress, NetworkInfo, PortMapping};
 use protocol::task::{CheckInfo, HealthCheck, Limit, TaskLimits};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
@@ -227,17 +228,23 @@ impl Chance {
 
     /// Settings of a container.
     fn container(&mut self) -> ContainerInfo {
-        let is_docker = self.half();
+        let docker = match self.below(5) {
+            0 => Some(DockerNetwork::Host),
+            1 => Some(DockerNetwork::None),
+            2 => Some(DockerNetwork::Bridge),
+            3 => Some(DockerNetwork::User),
+            _ => None,
+        };
+        let is_docker = docker.is_some();
+        let joins = matches!(docker, None | Some(DockerNetwork::User));
         let image = Image {
             name: self.text(),
             is_cached: self.half(),
         };
         ContainerInfo {
-            docker: is_docker.then(|| DockerOptions {
-                network: match self.half() {
-                    true => DockerNetwork::Host,
-                    false => DockerNetwork::None,
-                },
+            docker: docker.map(|network| DockerOptions {
+                network,
+                port_mappings: self.list(Self::port_mapping),
                 is_privileged: self.half(),
             }),
             // A container of type DOCKER always has one.
@@ -272,6 +279,31 @@ impl Chance {
                     SoftHard { soft, hard }
                 }),
             }),
+            networks: match joins {
+                true => self.list(Self::network),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    fn network(&mut self) -> NetworkInfo {
+        NetworkInfo {
+            name: self.text(),
+            addresses: self.list(|chance| NetworkAddress {
+                protocol: chance.pick(&[IpProtocol::V4, IpProtocol::V6]),
+                address: chance.some(Self::text),
+            }),
+            groups: self.list(Self::text),
+            labels: self.labels(),
+            port_mappings: self.list(Self::port_mapping),
+        }
+    }
+
+    fn port_mapping(&mut self) -> PortMapping {
+        PortMapping {
+            host_port: self.below(65_536) as u16,
+            container_port: self.below(65_536) as u16,
+            protocol: self.some(Self::text),
         }
     }
 

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use protocol::task::network::NetworkInfo;
 use protocol::text::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, DISCOVERY, LIMITATION};
 use resources::Resources;
 
 use crate::convert::labels::OrderedLabels;
-use crate::convert::write_resources;
+use crate::convert::{write, write_resources};
 use crate::json;
 use crate::limits::Limits;
 use crate::message::Message;
@@ -42,6 +43,17 @@ pub fn keep_limitation(labels: &mut BTreeMap<String, String>, exceeded: &Resourc
         resources: write_resources(exceeded),
     };
     keep_message(labels, LIMITATION, Some(&limitation));
+}
+
+/// Adds the networks of a task's container to the labels of a status that has no container status.
+pub fn keep_networks(labels: &mut BTreeMap<String, String>, networks: &[NetworkInfo]) {
+    let status = ContainerStatus {
+        network_infos: write(networks),
+        ..ContainerStatus::default()
+    };
+    if !networks.is_empty() && container(labels).is_none() {
+        keep_message(labels, CONTAINER_STATUS, Some(&status));
+    }
 }
 
 /// The container status in the labels of a status, if it has more than a plain id.

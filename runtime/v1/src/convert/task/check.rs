@@ -138,7 +138,7 @@ fn read_command(
     read.map_err(|bad| prefixed(&format!("{owner} `CommandInfo` is invalid"), &bad))
 }
 
-fn read_protocol(protocol: Option<NetworkInfoProtocol>) -> IpProtocol {
+pub(super) fn read_protocol(protocol: Option<NetworkInfoProtocol>) -> IpProtocol {
     match protocol {
         Some(NetworkInfoProtocol::IPv6) => IpProtocol::V6,
         _ => IpProtocol::V4,
@@ -230,7 +230,7 @@ impl From<&Check> for CheckInfo {
     }
 }
 
-fn write_protocol(protocol: IpProtocol) -> NetworkInfoProtocol {
+pub(super) fn write_protocol(protocol: IpProtocol) -> NetworkInfoProtocol {
     match protocol {
         IpProtocol::V4 => NetworkInfoProtocol::IPv4,
         IpProtocol::V6 => NetworkInfoProtocol::IPv6,

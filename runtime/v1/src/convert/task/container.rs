@@ -3,15 +3,15 @@
 use protocol::task::container as to;
 use resources::Invalid;
 
-use crate::convert::{At, each, need, refuse};
+use crate::convert::task::network::{read_docker_port, read_network, write_docker_port};
+use crate::convert::{At, each, need, refuse, write};
 use crate::message::Enum;
 use crate::schema::{
     CapabilityInfo, CapabilityInfoCapability, ContainerInfo, ContainerInfoDockerInfo,
     ContainerInfoDockerInfoNetwork, ContainerInfoMesosInfo, ContainerInfoType, Image, ImageDocker,
-    ImageType, LinuxInfo, LinuxInfoIpcMode, NetworkInfo, RLimitInfo, RLimitInfoRLimit,
-    RLimitInfoRLimitType, SeccompInfo, Secret, SecretType, SecretValue, Volume, VolumeMode,
-    VolumeSource, VolumeSourceHostPath, VolumeSourceSandboxPath, VolumeSourceSandboxPathType,
-    VolumeSourceType,
+    ImageType, LinuxInfo, LinuxInfoIpcMode, RLimitInfo, RLimitInfoRLimit, RLimitInfoRLimitType,
+    SeccompInfo, Secret, SecretType, SecretValue, Volume, VolumeMode, VolumeSource,
+    VolumeSourceHostPath, VolumeSourceSandboxPath, VolumeSourceSandboxPathType, VolumeSourceType,
 };
 
 impl TryFrom<&ContainerInfo> for to::ContainerInfo {
@@ -35,7 +35,15 @@ impl TryFrom<&ContainerInfo> for to::ContainerInfo {
         };
         let unsupported = "nothing, since containers have no terminal yet";
         refuse("tty_info", container.tty_info.is_some(), "set", unsupported)?;
-        each("network_infos", &container.network_infos, check_network)?;
+        let joins = docker
+            .as_ref()
+            .is_none_or(|docker| matches!(docker.network, to::DockerNetwork::User));
+        let networks = each("network_infos", &container.network_infos, |network| {
+            let name = network.name.as_deref().filter(|_| !joins);
+            let expected = "none, since `docker.network` is not USER";
+            refuse("name", name.is_some(), name.unwrap_or_default(), expected)?;
+            read_network(network)
+        })?;
         let rlimits = container.rlimit_info.as_ref();
         let rlimits = rlimits.map_or(&[][..], |info| &info.rlimits);
         let linux = container.linux_info.as_deref().map(read_linux);
@@ -46,6 +54,7 @@ impl TryFrom<&ContainerInfo> for to::ContainerInfo {
             hostname: container.hostname.clone(),
             linux: linux.transpose().at("linux_info")?.unwrap_or_default(),
             rlimits: each("rlimits", rlimits, read_rlimit).at("rlimit_info")?,
+            networks: networks.into_iter().flatten().collect(),
         })
     }
 }
@@ -59,7 +68,14 @@ impl From<&to::ContainerInfo> for ContainerInfo {
                 network: Some(match options.network {
                     to::DockerNetwork::Host => ContainerInfoDockerInfoNetwork::Host,
                     to::DockerNetwork::None => ContainerInfoDockerInfoNetwork::None,
+                    to::DockerNetwork::Bridge => ContainerInfoDockerInfoNetwork::Bridge,
+                    to::DockerNetwork::User => ContainerInfoDockerInfoNetwork::User,
                 }),
+                port_mappings: options
+                    .port_mappings
+                    .iter()
+                    .map(write_docker_port)
+                    .collect(),
                 privileged: Some(options.is_privileged),
                 force_pull_image: image.map(|image| !image.is_cached),
                 ..ContainerInfoDockerInfo::default()
@@ -78,6 +94,7 @@ impl From<&to::ContainerInfo> for ContainerInfo {
             mesos: mesos.map(|image| ContainerInfoMesosInfo {
                 image: Some(write_image(image)),
             }),
+            network_infos: write(&container.networks),
             linux_info: write_linux(&container.linux).map(Box::new),
             rlimit_info: (!container.rlimits.is_empty()).then(|| RLimitInfo {
                 rlimits: container.rlimits.iter().map(write_rlimit).collect(),
@@ -103,23 +120,18 @@ fn read_docker(
         first.unwrap_or_default(),
         no_docker,
     )?;
-    let ports = !docker.port_mappings.is_empty();
-    refuse(
-        "port_mappings",
-        ports,
-        "set",
-        "none, since there is no bridge yet",
-    )?;
     let network = match docker
         .network
         .unwrap_or(ContainerInfoDockerInfoNetwork::Host)
     {
         ContainerInfoDockerInfoNetwork::Host => to::DockerNetwork::Host,
         ContainerInfoDockerInfoNetwork::None => to::DockerNetwork::None,
-        other => return Err(Invalid::new("network", other, "HOST or NONE")),
+        ContainerInfoDockerInfoNetwork::Bridge => to::DockerNetwork::Bridge,
+        ContainerInfoDockerInfoNetwork::User => to::DockerNetwork::User,
     };
     let options = to::DockerOptions {
         network,
+        port_mappings: each("port_mappings", &docker.port_mappings, read_docker_port)?,
         is_privileged: docker.privileged.unwrap_or(false),
     };
     let image = to::Image {
@@ -156,15 +168,6 @@ fn write_image(image: &to::Image) -> Image {
         cached: Some(image.is_cached),
         ..Image::default()
     }
-}
-
-/// Only the network of the host is supported.
-fn check_network(network: &NetworkInfo) -> Result<(), Invalid> {
-    let name = network.name.as_deref().unwrap_or_default();
-    let host = "none, since containers use the network of the host";
-    refuse("name", network.name.is_some(), name, host)?;
-    let ports = !network.port_mappings.is_empty();
-    refuse("port_mappings", ports, "set", host)
 }
 
 /// With the messages of Mesos for what no agent could mount.

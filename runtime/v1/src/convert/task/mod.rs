@@ -3,6 +3,7 @@
 
 mod check;
 mod container;
+mod network;
 
 pub use check::check_result;
 

@@ -1,0 +1,359 @@
+//! The networks of containers: namespaces, plugins' additions and deletions, and their records.
+//! Every function blocks.
+//!
+//! A container with a network of its own has the directory `WORK_DIR/networks/ID`:
+//!
+//! | file | content |
+//! |---|---|
+//! | `ns` | the namespace, mounted |
+//! | `networks.json` | what was asked of the plugins, written before, and what they answered |
+//! | `hosts`, `hostname`, `resolv.conf` | files that the container sees in `/etc` |
+//! | `lock` | locked while one works on it: an agent, or a plugin that outlives its agent |
+//!
+//! It is removed when all plugins have deleted their additions. Without it nothing is left.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use module_api::isolator::{ContainerConfig, ContainerNetwork};
+use nix::poll::{PollTimeout, poll};
+use protocol::task::network::NetworkInfo;
+use protocol::{ContainerId, Uuid};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::config::{self, Object, keeps_result};
+use super::plugin::{self, Call, LIMIT};
+use super::{Options, namespace, requests, result};
+
+const NAMESPACE: &str = "ns";
+const RECORD: &str = "networks.json";
+const HOSTS: &str = "hosts";
+const HOSTNAME: &str = "hostname";
+const RESOLV_CONF: &str = "resolv.conf";
+const LOCK: &str = "lock";
+/// Pause between two tries to lock, in milliseconds.
+const LOCK_PAUSE: u16 = 50;
+
+/// A network that a container joins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Attachment {
+    network: NetworkInfo,
+    /// The interface in the container.
+    interface: String,
+    /// The configurations of the plugins, in the order of their addition.
+    plugins: Vec<Object>,
+    /// The result of the last addition, when all are done.
+    result: Option<Value>,
+}
+
+impl Attachment {
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.result
+            .as_ref()
+            .map(result::addresses)
+            .unwrap_or_default()
+    }
+}
+
+/// The networks of all containers of an agent.
+#[derive(Debug)]
+pub(super) struct Networks {
+    options: Options,
+    /// Held while the directory of all containers comes or goes.
+    root: Mutex<()>,
+}
+
+/// The directory of a container, locked.
+struct Home {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Home {
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Waits for another user of the directory: one that takes longer than a plugin may hangs.
+    fn lock(path: PathBuf) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let lock = options.open(path.join(LOCK))?;
+        for _ in 0..LIMIT.as_millis() / u128::from(LOCK_PAUSE) {
+            match lock.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    let _ = poll(&mut [], PollTimeout::from(LOCK_PAUSE)); // Too early is fine.
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        Ok(Self { path, lock })
+    }
+
+    fn record(&self) -> Option<Vec<Attachment>> {
+        let bytes = fs::read(self.file(RECORD)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    fn write_record(&self, attachments: &[Attachment]) -> io::Result<()> {
+        let (path, new) = (self.file(RECORD), self.file("networks.json.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec(attachments)?)?;
+        // After a reboot it tells which addresses are to be freed.
+        file.sync_all()?;
+        fs::rename(new, path)
+    }
+
+    /// The network of a container as it was recorded.
+    fn network(&self, attachments: &[Attachment]) -> ContainerNetwork {
+        let files = [HOSTS, HOSTNAME, RESOLV_CONF].map(|name| self.file(name));
+        let joined = attachments.iter().map(|one| NetworkInfo {
+            addresses: one.addresses().iter().map(result::in_status).collect(),
+            ..one.network.clone()
+        });
+        ContainerNetwork {
+            namespace: self.file(NAMESPACE),
+            files: files.into_iter().filter(|path| path.exists()).collect(),
+            joined: joined.collect(),
+        }
+    }
+}
+
+impl Networks {
+    pub(super) fn new(options: Options) -> Self {
+        Self {
+            options,
+            root: Mutex::default(),
+        }
+    }
+
+    fn home(&self, id: &ContainerId) -> PathBuf {
+        self.options.root.join(id.as_str())
+    }
+
+    /// Makes the directory of a container.
+    fn enter(&self, id: &ContainerId) -> io::Result<Home> {
+        let home = self.home(id);
+        {
+            let _guard = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+            fs::create_dir_all(&self.options.root)?;
+            namespace::share_mounts(&self.options.root)?;
+            fs::create_dir_all(&home)?;
+        }
+        Home::lock(home)
+    }
+
+    /// Removes the directory of a container, and that of all if it was the last.
+    fn leave(&self, home: &Home) -> io::Result<()> {
+        namespace::unmount(&home.file(NAMESPACE))?;
+        let _guard = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::remove_dir_all(&home.path)?;
+        self.unmount_if_empty()
+    }
+
+    fn unmount_if_empty(&self) -> io::Result<()> {
+        let root = &self.options.root;
+        if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none()) {
+            namespace::unmount(root)?;
+            fs::remove_dir(root)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the network of a container; `None` if it uses that of the host. Nothing is left after
+    /// an error. `is_wanted` is asked when nobody else works on the container.
+    pub(super) fn attach(
+        &self,
+        config: &ContainerConfig,
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Result<Option<ContainerNetwork>, String> {
+        let bridge = self.options.bridge.as_deref();
+        let Some(networks) = requests::wanted(config.container.as_deref(), bridge)? else {
+            return Ok(None);
+        };
+        requests::check_ports(&networks, &config.resources.requests.ports())?;
+        let attachments = networks.into_iter().enumerate().map(|(index, network)| {
+            let directory = self.options.config_dir.as_deref();
+            let found = config::find(directory, &network.name)?;
+            let plugins = found.for_container(&network)?;
+            for plugin in &plugins {
+                plugin::find(&self.options.plugins_dir, plugin)?;
+            }
+            Ok(Attachment {
+                network,
+                interface: format!("eth{index}"),
+                plugins,
+                result: None,
+            })
+        });
+        let attachments = attachments.collect::<Result<Vec<_>, String>>()?;
+        let id = &config.container_id;
+        let cannot = |error: io::Error| format!("cannot make the network of a container: {error}");
+        let mut home = self.enter(id).map_err(cannot)?;
+        let made = match is_wanted() {
+            true => self.make(&mut home, config, attachments),
+            false => Err("the container has ended".to_owned()),
+        };
+        if made.is_err()
+            && let Err(problem) = self.unmake(id, &mut home)
+        {
+            // The next start of the agent tries again.
+            tracing::error!(container = %id, problem, "leaving a half-made network");
+        }
+        made.map(Some)
+    }
+
+    fn make(
+        &self,
+        home: &mut Home,
+        config: &ContainerConfig,
+        mut attachments: Vec<Attachment>,
+    ) -> Result<ContainerNetwork, String> {
+        let cannot = |what: &'static str| move |error: io::Error| format!("cannot {what}: {error}");
+        namespace::make(&home.file(NAMESPACE)).map_err(cannot("make a network namespace"))?;
+        let record = cannot("record the networks of a container");
+        home.write_record(&attachments).map_err(record)?;
+        for index in 0..attachments.len() {
+            let attachment = &attachments[index];
+            let result = self.add(&config.container_id, home, attachment)?;
+            attachments[index].result = Some(result);
+            let record = cannot("record the networks of a container");
+            home.write_record(&attachments).map_err(record)?;
+        }
+        let hostname = hostname(config);
+        let addresses: Vec<IpAddr> = attachments.iter().flat_map(Attachment::addresses).collect();
+        let results = attachments.iter().filter_map(|one| one.result.as_ref());
+        let mut files = vec![
+            (HOSTS, result::hosts(&hostname, &addresses)),
+            (HOSTNAME, hostname),
+        ];
+        files.extend(result::resolv_conf(results).map(|text| (RESOLV_CONF, text)));
+        for (name, text) in files {
+            fs::write(home.file(name), text).map_err(cannot("write a file of a container"))?;
+        }
+        Ok(home.network(&attachments))
+    }
+
+    /// Calls all plugins of a network. Returns the last result.
+    fn add(
+        &self,
+        id: &ContainerId,
+        home: &mut Home,
+        attachment: &Attachment,
+    ) -> Result<Value, String> {
+        let namespace = home.file(NAMESPACE);
+        let call = Call {
+            command: "ADD",
+            container: id.as_str(),
+            namespace: Some(&namespace),
+            interface: &attachment.interface,
+        };
+        let mut last = Value::Null;
+        for plugin in &attachment.plugins {
+            let mut plugin = plugin.clone();
+            if !last.is_null() {
+                plugin.insert("prevResult".to_owned(), last);
+            }
+            let done = plugin::run(&self.options.plugins_dir, &plugin, call, &mut home.lock);
+            last = done.map_err(|failure| {
+                let (program, problem) = (failure.program.display(), failure.problem);
+                let name = &attachment.network.name;
+                format!("The CNI plugin '{program}' failed to attach container {id} to CNI network '{name}': {problem}")
+            })?;
+        }
+        Ok(last)
+    }
+
+    /// Undoes what was made of a container; fine if nothing was.
+    pub(super) fn detach(&self, id: &ContainerId) -> Result<(), String> {
+        let path = self.home(id);
+        if !path.exists() {
+            return Ok(());
+        }
+        let home = Home::lock(path);
+        let mut home = home.map_err(|error| format!("cannot lock its network: {error}"))?;
+        self.unmake(id, &mut home)
+    }
+
+    fn unmake(&self, id: &ContainerId, home: &mut Home) -> Result<(), String> {
+        // Removed while this waited for the lock.
+        if !home.path.exists() {
+            return Ok(());
+        }
+        let namespace = Some(home.file(NAMESPACE)).filter(|path| namespace::is_mounted(path));
+        let mut problems = Vec::new();
+        for attachment in home.record().unwrap_or_default().iter().rev() {
+            let call = Call {
+                command: "DEL",
+                container: id.as_str(),
+                namespace: namespace.as_deref(),
+                interface: &attachment.interface,
+            };
+            for plugin in attachment.plugins.iter().rev() {
+                let mut plugin = plugin.clone();
+                let result = attachment.result.as_ref();
+                if let Some(result) = result.filter(|_| keeps_result(&plugin)) {
+                    plugin.insert("prevResult".to_owned(), result.clone());
+                }
+                let done = plugin::run(&self.options.plugins_dir, &plugin, call, &mut home.lock);
+                if let Err(failure) = done {
+                    let (program, problem) = (failure.program.display(), failure.problem);
+                    let name = &attachment.network.name;
+                    problems.push(format!("The CNI plugin '{program}' failed to detach container {id} from CNI network '{name}': {problem}"));
+                }
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems.join("\n"));
+        }
+        let left = self.leave(home);
+        left.map_err(|error| format!("cannot remove the network of a container: {error}"))
+    }
+
+    /// The containers that have a directory, with their networks. Those whose network was not made
+    /// to its end have none.
+    pub(super) fn list(&self) -> Vec<(ContainerId, Option<ContainerNetwork>)> {
+        let entries = fs::read_dir(&self.options.root).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let ids = names
+            .filter_map(|name| Uuid::parse(&name))
+            .map(ContainerId::from);
+        let network = |id: ContainerId| {
+            let home = Home::lock(self.home(&id)).ok();
+            let network = home.and_then(|home| {
+                let record = home.record()?;
+                let is_made = record.iter().all(|one| one.result.is_some());
+                let is_there = namespace::is_mounted(&home.file(NAMESPACE));
+                (is_made && is_there).then(|| home.network(&record))
+            });
+            (id, network)
+        };
+        let found = ids.map(network).collect();
+        // Left by an agent that was killed at the right moment.
+        let _guard = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.options.root.exists()
+            && let Err(error) = self.unmount_if_empty()
+        {
+            tracing::warn!(%error, "cannot remove the directory of networks");
+        }
+        found
+    }
+}
+
+/// The host name of a container with a network of its own.
+pub(super) fn hostname(config: &ContainerConfig) -> String {
+    let chosen = config.container.as_ref();
+    let chosen = chosen.and_then(|container| container.hostname.clone());
+    // Of a nested container's id only its own part: the kernel takes 64 bytes.
+    let own = config.container_id.as_str();
+    let own = Path::new(own)
+        .extension()
+        .and_then(|part| part.to_str())
+        .unwrap_or(own);
+    chosen.unwrap_or_else(|| own.to_owned())
+}

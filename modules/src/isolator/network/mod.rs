@@ -1,0 +1,4 @@
+//! Networks of containers.
+
+pub mod cni;
+pub mod ports;

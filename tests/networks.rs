@@ -1,0 +1,258 @@
+//! Networks of containers by CNI plugins, on a real agent. Needs root, control groups, iptables and
+//! the plugins `bridge` and `portmap`; skipped elsewhere.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use protocol::task::ContainerInfo;
+use protocol::task::network::{NetworkInfo, PortMapping};
+use protocol::{ContainerId, Reason, TaskState, TaskStatus};
+use serde_json::{Value, json};
+
+use crate::in_time::InTime;
+use crate::isolation::{Isolated, LISTEN, container};
+use crate::machine::skip;
+use crate::scripted_framework::task;
+use crate::support::{Running, eventually, signal, sleepers, stdout};
+
+/// Where Debian has the plugins.
+const PLUGINS: &str = "/usr/lib/cni";
+
+/// A bridge network of a test.
+struct Network {
+    /// Its configuration, and the addresses in use.
+    directory: tempfile::TempDir,
+    bridge: String,
+    name: String,
+}
+
+impl Network {
+    /// The third byte of the addresses makes it another network than those of other tests.
+    fn make(third: u8) -> Option<Self> {
+        let has_plugins = ["bridge", "portmap", "host-local"]
+            .iter()
+            .all(|plugin| Path::new(PLUGINS).join(plugin).exists());
+        let tables = Command::new("iptables")
+            .args(["-t", "nat", "-S"])
+            .output_in_time();
+        let has_tables = tables.is_ok_and(|output| output.status.success());
+        if !has_plugins || !has_tables {
+            skip("there are no CNI plugins, or no iptables");
+            return None;
+        }
+        let network = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+            bridge: format!("meros{third}"),
+            name: format!("net{third}"),
+        };
+        let config = json!({ "cniVersion": "0.4.0", "name": network.name, "plugins": [
+            { "type": "bridge", "bridge": network.bridge, "isGateway": true, "ipMasq": true,
+              "ipam": { "type": "host-local", "dataDir": network.addresses(),
+                "ranges": [[{ "subnet": format!("10.213.{third}.0/24") }]],
+                "routes": [{ "dst": "0.0.0.0/0" }] } },
+            { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true }] });
+        let path = network.config().join("net.conflist");
+        std::fs::create_dir(network.config()).expect("a directory");
+        std::fs::write(path, config.to_string()).expect("a file");
+        Some(network)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.directory.path().join("config")
+    }
+
+    fn addresses(&self) -> PathBuf {
+        self.directory.path().join("addresses")
+    }
+
+    fn flags(&self) -> Vec<String> {
+        vec![
+            format!("--network_cni_plugins_dir={PLUGINS}"),
+            format!("--network_cni_config_dir={}", self.config().display()),
+        ]
+    }
+
+    /// What is left of containers: interfaces, addresses, rules, mounts and files.
+    fn left(&self, work_dir: &Path, containers: &[ContainerId]) -> Vec<String> {
+        let names = |path: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries
+                .map(|entry| entry.path().display().to_string())
+                .collect()
+        };
+        let mut left = names(&Path::new("/sys/class/net").join(&self.bridge).join("brif"));
+        // It also keeps a lock, and the address that was last given.
+        let addresses = names(&self.addresses().join(&self.name)).into_iter();
+        left.extend(
+            addresses.filter(|path| !path.ends_with("lock") && !path.contains("last_reserved")),
+        );
+        left.extend(names(&work_dir.join("networks")));
+        let rules = Command::new("iptables-save").output_in_time();
+        let rules = stdout(&rules.expect("it runs"));
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
+        let is_of = |line: &&str| {
+            line.contains(&*work_dir.to_string_lossy())
+                || containers.iter().any(|id| line.contains(id.as_str()))
+        };
+        let lines = rules.lines().chain(mounts.lines());
+        left.extend(lines.filter(is_of).map(str::to_owned));
+        left
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // Plugins leave the bridge to other containers.
+        let _ = Command::new("ip")
+            .args(["link", "del", &self.bridge])
+            .output_in_time();
+    }
+}
+
+fn container_in(network: &Network, host_port: Option<u16>) -> ContainerInfo {
+    let port = |host_port| PortMapping {
+        host_port,
+        container_port: 8080,
+        protocol: None,
+    };
+    ContainerInfo {
+        networks: vec![NetworkInfo {
+            name: network.name.clone(),
+            port_mappings: host_port.map(port).into_iter().collect(),
+            ..NetworkInfo::default()
+        }],
+        ..ContainerInfo::default()
+    }
+}
+
+/// The address in the container status.
+fn address(status: &TaskStatus) -> String {
+    let reported = status.labels.get("meros.container_status");
+    let reported = reported.expect("a network is reported");
+    let reported: Value = serde_json::from_str(reported).expect("JSON");
+    let address = &reported["network_infos"][0]["ip_addresses"][0]["ip_address"];
+    address.as_str().expect("an address").to_owned()
+}
+
+fn launch(
+    isolated: &mut Isolated,
+    name: &str,
+    resources: &str,
+    container: ContainerInfo,
+    line: &str,
+) {
+    let offer = isolated.framework.standing_offer();
+    let mut info = task(name, &offer, resources, line);
+    info.container = Some(Box::new(container));
+    let launched = isolated.framework.driver.launch(vec![offer.id], vec![info]);
+    launched.expect("the driver hears");
+}
+
+/// What a server of [`LISTEN`] says at this port of the host.
+fn answer(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text).filter(|text| !text.is_empty())
+}
+
+// Covers 5.5 in part: network/cni; 5.12 Isolation.
+#[test]
+fn tasks_of_a_network_reach_each_other_and_leave_nothing() {
+    let Some(network) = Network::make(77) else {
+        return;
+    };
+    let flags = network.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(mut isolated) = Isolated::begin("networks", "network/cni", &flags) else {
+        return;
+    };
+    let work_dir = isolated.cluster.directory().join("agent");
+    let serve = format!("{LISTEN} 8080 & exec sleep 98737");
+    let resources = "cpus:0.1;mem:32;ports:[31557-31557]";
+    let served = container_in(&network, Some(31557));
+    launch(&mut isolated, "server", resources, served, &serve);
+    let server = isolated.framework.state("server", TaskState::Running);
+    let server_address = address(&server);
+    assert!(server_address.starts_with("10.213.77."), "{server_address}");
+    let reach = |port: u16| eventually("the server to answer", || answer(port));
+    assert_eq!(reach(31557), "here\n");
+    let script = format!(
+        "perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(\"{server_address}:8080\")->getline';
+        cat /proc/sys/kernel/hostname; tail -n 1 /etc/hosts; ls /sys/class/net | grep -c nothing; cat /proc/net/dev | grep -c :"
+    );
+    let small = "cpus:0.1;mem:32";
+    let plain = container_in(&network, None);
+    launch(&mut isolated, "client", small, plain.clone(), &script);
+    let client = isolated.framework.state("client", TaskState::Finished);
+    let id = container(&client);
+    let output = isolated.cluster.output(["logs", "client"]);
+    let expected = format!("here\n{id}\n{} {id}\n0\n2\n", address(&client));
+    assert_eq!(stdout(&output), expected);
+    // One ends while no agent is there, the other goes on.
+    launch(&mut isolated, "gone", small, plain, "exec sleep 98738");
+    let gone = container(&isolated.framework.state("gone", TaskState::Running));
+    isolated.agent.signal("KILL");
+    isolated.agent.wait();
+    for pid in sleepers(98738) {
+        signal(pid, "KILL");
+    }
+    assert_eq!(reach(31557), "here\n");
+    isolated.agent = Running::start(&mut isolated.command);
+    isolated.framework.state("gone", TaskState::Failed);
+    assert_eq!(reach(31557), "here\n");
+    isolated.kill("server");
+    let containers = [container(&server), id, gone];
+    let mut left = Vec::new();
+    let gone = crate::support::within(std::time::Duration::from_secs(20), || {
+        left = network.left(&work_dir, &containers);
+        left.is_empty().then_some(())
+    });
+    assert!(gone.is_some(), "left: {left:#?}");
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: network/cni.
+#[test]
+fn network_that_cannot_be_made_fails_the_task_in_words() {
+    let Some(network) = Network::make(78) else {
+        return;
+    };
+    let flags = network.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(mut isolated) = Isolated::begin("no-network", "network/cni", &flags) else {
+        return;
+    };
+    let small = "cpus:0.1;mem:32";
+    let mut unknown = container_in(&network, None);
+    unknown.networks[0].name = "elsewhere".into();
+    launch(&mut isolated, "unknown", small, unknown, "true");
+    let status = isolated.framework.state("unknown", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
+    let message = "Unknown CNI network 'elsewhere'";
+    assert!(status.message.contains(message), "{}", status.message);
+    let taken = container_in(&network, Some(31558));
+    launch(&mut isolated, "taken", small, taken, "true");
+    let status = isolated.framework.state("taken", TaskState::Failed);
+    let message = "Port [31558] not included in resources";
+    assert!(status.message.contains(message), "{}", status.message);
+    // A plugin that fails after one that has done its part.
+    let path = network.config().join("net.conflist");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let mut config: Value = serde_json::from_str(&text).expect("JSON");
+    config["plugins"][1] = json!({ "type": "tuning", "sysctl": { "no.such.key": "1" } });
+    std::fs::write(&path, config.to_string()).expect("a file");
+    let broken = container_in(&network, None);
+    launch(&mut isolated, "broken", small, broken, "true");
+    let status = isolated.framework.state("broken", TaskState::Failed);
+    let message = "failed to attach container";
+    assert!(status.message.contains(message), "{}", status.message);
+    let work_dir = isolated.cluster.directory().join("agent");
+    let broken = [container(&status)];
+    eventually("all to be gone", || {
+        network.left(&work_dir, &broken).is_empty().then_some(())
+    });
+    isolated.leaves_nothing();
+}
