@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use protocol::task::ContainerInfo;
-use protocol::task::container::{DockerOptions, Image};
+use protocol::task::container::{DockerNetwork, DockerOptions, Image};
+use protocol::task::network::PortMapping;
 use protocol::{CommandInfo, Reason, TaskId, TaskInfo, TaskState};
+use resources::Resources;
 use serde_json::{Value, json};
 
 use crate::api::Endpoint;
 use crate::in_time::InTime;
 use crate::machine::skip;
+use crate::networks::Network;
 use crate::scripted_framework::{ScriptedFramework, framework, task};
 use crate::support::{Cluster, Running, eventually, meros};
 
@@ -90,10 +93,10 @@ struct Images {
 impl Images {
     /// With a local registry, which has the image `own`.
     fn begin() -> Option<Self> {
-        Self::with_registry(None)
+        Self::with(None, &[])
     }
 
-    fn with_registry(url: Option<&str>) -> Option<Self> {
+    fn with(url: Option<&str>, flags: &[String]) -> Option<Self> {
         let report = meros(["agent", "--check"])
             .output_in_time()
             .expect("meros runs");
@@ -113,7 +116,7 @@ impl Images {
         let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
         command.args(["--isolation", ISOLATORS, "--image_providers", "DOCKER"]);
         let source = url.map_or_else(|| registry.path().into(), PathBuf::from);
-        command.arg("--docker_registry").arg(source);
+        command.arg("--docker_registry").arg(source).args(flags);
         let agent = cluster.agent_of(&mut command);
         let mut info = framework("images", "ads");
         info.checkpoint = true;
@@ -227,12 +230,94 @@ fn tasks_run_in_images_of_both_types_and_leave_nothing() {
     }
 }
 
+// Covers 5.5 in part: network/cni; 5.12 Images.
+#[test]
+fn docker_containers_have_their_networks() {
+    let Some(network) = Network::make(79) else {
+        return;
+    };
+    let mut flags = network.flags();
+    flags.push(format!("--docker_bridge_network={}", network.name));
+    let Some(mut images) = Images::with(None, &flags) else {
+        return;
+    };
+    let show = "cat /etc/hosts && cat /proc/net/dev";
+    let docker = |network, ports| DockerOptions {
+        network,
+        port_mappings: ports,
+        ..DockerOptions::default()
+    };
+    images.run("none", |info| {
+        info.command = Some(CommandInfo::shell(show));
+        info.container = container(Some(docker(DockerNetwork::None, Vec::new())), "own");
+    });
+    images.framework.state("none", TaskState::Finished);
+    let output = images.output("none");
+    let is_interface = |line: &&str| line.contains(':');
+    let interfaces: Vec<&str> = output.lines().filter(is_interface).collect();
+    assert!(output.starts_with("127.0.0.1 localhost\n"), "{output}");
+    assert!(
+        interfaces.len() == 1 && interfaces[0].contains("lo:"),
+        "{output}"
+    );
+
+    let port = PortMapping {
+        host_port: 31559,
+        container_port: 80,
+        protocol: None,
+    };
+    let bridged = |ports| container(Some(docker(DockerNetwork::Bridge, ports)), "own");
+    images.run("bridge", |info| {
+        let more = "cpus:0.1;mem:32;ports:[31559-31559]";
+        let role = info
+            .resources
+            .iter()
+            .find_map(|one| one.allocation_role().cloned());
+        let more: Resources = more.parse().expect("resources");
+        info.resources = more.allocate(&role.expect("a role"));
+        info.command = Some(CommandInfo::shell("cat /etc/hosts && exec sleep 98739"));
+        info.container = bridged(vec![port.clone()]);
+    });
+    let status = images.framework.state("bridge", TaskState::Running);
+    let id = status.container_id.expect("it runs in one");
+    let rules = host("iptables-save", &["-t", "nat"]);
+    let mut mapped = rules.lines().filter(|line| line.contains("--dport 31559"));
+    let mapped = mapped.find(|line| line.contains("-j DNAT"));
+    let mapped = mapped.unwrap_or_else(|| panic!("{rules}"));
+    assert!(mapped.contains("--to-destination 10.213.79."), "{mapped}");
+    let killed = images
+        .framework
+        .driver
+        .kill(TaskId::new("bridge").expect("an id"), None);
+    killed.expect("the driver hears");
+    images.framework.state("bridge", TaskState::Killed);
+    let output = images.output("bridge");
+    assert!(output.contains(&format!(" {id}\n")), "{output}");
+
+    images.run("other", |info| info.container = bridged(vec![port.clone()]));
+    let status = images.framework.state("other", TaskState::Failed);
+    let message = "Port [31559] not included in resources";
+    assert!(status.message.contains(message), "{}", status.message);
+    let host = container(Some(docker(DockerNetwork::Host, vec![port])), "own");
+    images.run("host", |info| info.container = host);
+    let status = images.framework.state("host", TaskState::Failed);
+    let message = "Port mappings are only supported for bridge and user-defined networks";
+    assert!(status.message.contains(message), "{}", status.message);
+    let work_dir = images.work_dir();
+    eventually("the networks to be gone", || {
+        network
+            .left(&work_dir, std::slice::from_ref(&id))
+            .is_empty()
+            .then_some(())
+    });
+}
+
 // Found by a reviewer: the container waited for ever.
 #[test]
 fn task_that_is_killed_during_the_pull_is_over() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("an address"));
-    let Some(mut images) = Images::with_registry(Some(&url)) else {
+    let Some(mut images) = Images::with(Some(&url), &[]) else {
         return;
     };
     images.run("waits", |info| info.container = container(None, "own"));

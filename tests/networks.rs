@@ -5,32 +5,35 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use protocol::task::ContainerInfo;
+use protocol::task::check::{CheckKind, CheckTiming, TcpCheck};
 use protocol::task::network::{NetworkInfo, PortMapping};
-use protocol::{ContainerId, Reason, TaskState, TaskStatus};
+use protocol::task::{ContainerInfo, HealthCheck};
+use protocol::{ContainerId, Reason, TaskInfo, TaskState, TaskStatus};
 use serde_json::{Value, json};
 
 use crate::in_time::InTime;
 use crate::isolation::{Isolated, LISTEN, container};
 use crate::machine::skip;
-use crate::scripted_framework::task;
-use crate::support::{Running, eventually, signal, sleepers, stdout};
+use crate::scripted_framework::{Callback, task};
+use crate::support::{Running, eventually, signal, sleepers, stdout, within};
 
 /// Where Debian has the plugins.
 const PLUGINS: &str = "/usr/lib/cni";
 
 /// A bridge network of a test.
-struct Network {
+pub struct Network {
     /// Its configuration, and the addresses in use.
     directory: tempfile::TempDir,
     bridge: String,
-    name: String,
+    /// Its name for containers.
+    pub name: String,
 }
 
 impl Network {
     /// The third byte of the addresses makes it another network than those of other tests.
-    fn make(third: u8) -> Option<Self> {
+    pub fn make(third: u8) -> Option<Self> {
         let has_plugins = ["bridge", "portmap", "host-local"]
             .iter()
             .all(|plugin| Path::new(PLUGINS).join(plugin).exists());
@@ -67,7 +70,7 @@ impl Network {
         self.directory.path().join("addresses")
     }
 
-    fn flags(&self) -> Vec<String> {
+    pub fn flags(&self) -> Vec<String> {
         vec![
             format!("--network_cni_plugins_dir={PLUGINS}"),
             format!("--network_cni_config_dir={}", self.config().display()),
@@ -75,7 +78,7 @@ impl Network {
     }
 
     /// What is left of containers: interfaces, addresses, rules, mounts and files.
-    fn left(&self, work_dir: &Path, containers: &[ContainerId]) -> Vec<String> {
+    pub fn left(&self, work_dir: &Path, containers: &[ContainerId]) -> Vec<String> {
         let names = |path: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
             entries
@@ -143,14 +146,37 @@ fn launch(
     container: ContainerInfo,
     line: &str,
 ) {
+    launch_with(isolated, name, resources, line, |info| {
+        info.container = Some(Box::new(container));
+    });
+}
+
+fn launch_with(
+    isolated: &mut Isolated,
+    name: &str,
+    resources: &str,
+    line: &str,
+    change: impl FnOnce(&mut TaskInfo),
+) {
     let offer = isolated.framework.standing_offer();
     let mut info = task(name, &offer, resources, line);
-    info.container = Some(Box::new(container));
+    change(&mut info);
     let launched = isolated.framework.driver.launch(vec![offer.id], vec![info]);
     launched.expect("the driver hears");
 }
 
-/// What a server of [`LISTEN`] says at this port of the host.
+fn wait_until_healthy(isolated: &mut Isolated, name: &str) {
+    let is_healthy = |callback: &Callback| match callback {
+        Callback::Status(status) => {
+            let is_own = status.task_id.as_str() == name;
+            (is_own && status.healthy == Some(true)).then_some(())
+        }
+        _ => None,
+    };
+    isolated.framework.wait_for("a healthy task", is_healthy);
+}
+
+/// The answer of a server of [`LISTEN`] at this port of the host.
 fn answer(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let mut text = String::new();
@@ -173,12 +199,29 @@ fn tasks_of_a_network_reach_each_other_and_leave_nothing() {
     let serve = format!("{LISTEN} 8080 & exec sleep 98737");
     let resources = "cpus:0.1;mem:32;ports:[31557-31557]";
     let served = container_in(&network, Some(31557));
-    launch(&mut isolated, "server", resources, served, &serve);
+    launch_with(&mut isolated, "server", resources, &serve, |info| {
+        info.container = Some(Box::new(served));
+        info.health_check = Some(Box::new(HealthCheck {
+            kind: CheckKind::Tcp(TcpCheck {
+                port: 8080,
+                ..TcpCheck::default()
+            }),
+            timing: CheckTiming {
+                delay: Duration::ZERO,
+                interval: Duration::from_millis(100),
+                timeout: Duration::from_secs(10),
+            },
+            grace_period: Duration::from_secs(600),
+            consecutive_failures: 3,
+        }));
+    });
     let server = isolated.framework.state("server", TaskState::Running);
     let server_address = address(&server);
     assert!(server_address.starts_with("10.213.77."), "{server_address}");
     let reach = |port: u16| eventually("the server to answer", || answer(port));
     assert_eq!(reach(31557), "here\n");
+    // Port 8080 is only in the container's network.
+    wait_until_healthy(&mut isolated, "server");
     let script = format!(
         "perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(\"{server_address}:8080\")->getline';
         cat /proc/sys/kernel/hostname; tail -n 1 /etc/hosts; ls /sys/class/net | grep -c nothing; cat /proc/net/dev | grep -c :"
@@ -201,12 +244,15 @@ fn tasks_of_a_network_reach_each_other_and_leave_nothing() {
     }
     assert_eq!(reach(31557), "here\n");
     isolated.agent = Running::start(&mut isolated.command);
+    wait_until_healthy(&mut isolated, "server");
     isolated.framework.state("gone", TaskState::Failed);
     assert_eq!(reach(31557), "here\n");
     isolated.kill("server");
+    let killed = isolated.framework.state("server", TaskState::Killed);
+    assert_eq!(address(&killed), server_address);
     let containers = [container(&server), id, gone];
     let mut left = Vec::new();
-    let gone = crate::support::within(std::time::Duration::from_secs(20), || {
+    let gone = within(Duration::from_secs(20), || {
         left = network.left(&work_dir, &containers);
         left.is_empty().then_some(())
     });

@@ -391,13 +391,15 @@ impl Handler<ContainerLimited> for Containerizer {
 
 impl Handler<NetworkRecovered> for Containerizer {
     type Result = ();
-    fn handle(&mut self, recovered: NetworkRecovered, _: &mut Context<Self>) {
+    fn handle(&mut self, recovered: NetworkRecovered, ctx: &mut Context<Self>) {
         let NetworkRecovered {
             container_id,
             network,
         } = recovered;
         if self.isolation.containers.contains_key(&container_id) {
+            let id = container_id.clone();
             self.isolation.networks.insert(container_id, network);
+            self.restart_checks(&id, ctx);
         }
     }
 }

@@ -230,6 +230,11 @@ impl IsolationFlags {
             false => LauncherName::Posix,
         });
         let named = self.isolation.split(',').map(str::trim);
+        // As in Mesos, which always has it.
+        let cni = "network/cni";
+        let adds_cni =
+            self.network_cni_config_dir.is_some() && !named.clone().any(|name| name == cni);
+        let named = named.chain(adds_cni.then_some(cni));
         let named = named.filter(|name| !name.is_empty());
         let is_plain = |name: &str| name.starts_with("posix/") || name == "filesystem/posix";
         let (mut names, mut left_out) = (Vec::new(), Vec::new());

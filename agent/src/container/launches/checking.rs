@@ -39,12 +39,22 @@ impl Containerizer {
                 event,
             });
         });
-        let checker = Checker::new(&task.info, container.age(), events);
+        let network = self.isolation.network(id);
+        let network = network.map(|network| network.namespace.clone());
+        let checker = Checker::new(&task.info, container.age(), network, events);
         match ctx.node().spawn_unnamed("checker", checker) {
             Ok(checker) => {
                 self.checkers.insert(id.clone(), checker);
             }
             Err(error) => tracing::error!(container = %id, %error, "cannot start its checks"),
+        }
+    }
+
+    /// Starts the checks of a command again, if they have begun: its network is known now.
+    pub(in crate::container) fn restart_checks(&mut self, id: &ContainerId, ctx: &Context<Self>) {
+        if let Some(checker) = self.checkers.remove(id) {
+            checker.stop();
+            self.start_checks(id, ctx);
         }
     }
 

@@ -13,6 +13,7 @@ mod probe;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,11 +90,18 @@ pub struct Checker {
     /// Commands whose end is not reported.
     running: BTreeMap<Uuid, RunningCommand>,
     events: CheckEvents,
+    /// The namespace of its container's network, if that is not the host's.
+    network: Option<PathBuf>,
 }
 
 impl Checker {
     /// The checks of this task, which has run for `age`.
-    pub fn new(task: &TaskInfo, age: Duration, events: CheckEvents) -> Self {
+    pub fn new(
+        task: &TaskInfo,
+        age: Duration,
+        network: Option<PathBuf>,
+        events: CheckEvents,
+    ) -> Self {
         let health = task.health_check.as_ref().map(|health| {
             let check = Check {
                 kind: health.kind.clone(),
@@ -113,6 +121,7 @@ impl Checker {
             since: Instant::default(),
             running: BTreeMap::new(),
             events,
+            network,
         }
     }
 
@@ -147,9 +156,9 @@ impl Checker {
                 (self.events)(CheckEvent::Run(program, command));
             }
             other => {
-                let clock = ctx.clock().clone();
+                let (clock, network) = (ctx.clock().clone(), self.network.clone());
                 let probing = async move {
-                    let probing = probe::probe(&other);
+                    let probing = probe::probe(&other, network.as_deref());
                     match timeout {
                         Some(timeout) => clock.timeout(timeout, probing).await.ok().flatten(),
                         None => probing.await,

@@ -5,7 +5,8 @@
 //! requests come from the agent, and a task must not send it to other addresses. Another redirect
 //! is the result.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
@@ -24,17 +25,19 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::fetcher::download::uri::{REDIRECTS_MAX, WebUri};
+use crate::host::network;
 
 /// The result of a check over the network: a status code, or whether it could connect (1) or not
-/// (0). `None` if there is none. Not bounded in time.
-pub(super) async fn probe(kind: &CheckKind) -> Option<i32> {
+/// (0). `None` if there is none. Not bounded in time. `namespace` is the container's network, if not
+/// that of the host.
+pub(super) async fn probe(kind: &CheckKind, namespace: Option<&Path>) -> Option<i32> {
     match kind {
         CheckKind::Command(_) => None,
         CheckKind::Tcp(TcpCheck { port, protocol }) => {
-            let connected = connect(loopback(*protocol), *port).await;
+            let connected = connect(namespace, loopback(*protocol), *port).await;
             Some(i32::from(connected.is_some()))
         }
-        CheckKind::Http(check) => get(check).await,
+        CheckKind::Http(check) => get(check, namespace).await,
     }
 }
 
@@ -45,12 +48,13 @@ fn loopback(protocol: IpProtocol) -> IpAddr {
     }
 }
 
-async fn connect(address: IpAddr, port: u32) -> Option<TcpStream> {
+async fn connect(namespace: Option<&Path>, address: IpAddr, port: u32) -> Option<TcpStream> {
     let port = u16::try_from(port).ok()?;
-    TcpStream::connect((address, port)).await.ok()
+    let address = SocketAddr::new(address, port);
+    network::connect(namespace, address).await.ok()
 }
 
-async fn get(check: &HttpCheck) -> Option<i32> {
+async fn get(check: &HttpCheck, namespace: Option<&Path>) -> Option<i32> {
     let address = loopback(check.protocol);
     let host = match address {
         IpAddr::V4(address) => address.to_string(),
@@ -61,7 +65,7 @@ async fn get(check: &HttpCheck) -> Option<i32> {
     let first = WebUri::read(&format!("{scheme}://{host}:{}{path}", check.port)).ok()?;
     let mut uri = first.clone();
     for _ in 0..=REDIRECTS_MAX {
-        let stream = connect(address, uri.port.into()).await?;
+        let stream = connect(namespace, address, uri.port.into()).await?;
         let (status, location) = match uri.is_secure {
             true => exchange(encrypted(stream, address).await?, &uri).await?,
             false => exchange(stream, &uri).await?,

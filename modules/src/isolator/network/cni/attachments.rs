@@ -6,15 +6,16 @@
 //! | file | content |
 //! |---|---|
 //! | `ns` | the namespace, mounted |
-//! | `networks.json` | what was asked of the plugins, written before, and what they answered |
+//! | `networks.json` | the plugins' configurations, written before their calls, and their results |
 //! | `hosts`, `hostname`, `resolv.conf` | files that the container sees in `/etc` |
-//! | `lock` | locked while one works on it: an agent, or a plugin that outlives its agent |
+//! | `lock` | locked while an agent works on it, or a plugin that outlives its agent |
 //!
 //! It is removed when all plugins have deleted their additions. Without it nothing is left.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -95,11 +96,6 @@ impl Home {
         Ok(Self { path, lock })
     }
 
-    fn record(&self) -> Option<Vec<Attachment>> {
-        let bytes = fs::read(self.file(RECORD)).ok()?;
-        serde_json::from_slice(&bytes).ok()
-    }
-
     fn write_record(&self, attachments: &[Attachment]) -> io::Result<()> {
         let (path, new) = (self.file(RECORD), self.file("networks.json.new"));
         let mut file = File::create(&new)?;
@@ -108,19 +104,24 @@ impl Home {
         file.sync_all()?;
         fs::rename(new, path)
     }
+}
 
-    /// The network of a container as it was recorded.
-    fn network(&self, attachments: &[Attachment]) -> ContainerNetwork {
-        let files = [HOSTS, HOSTNAME, RESOLV_CONF].map(|name| self.file(name));
-        let joined = attachments.iter().map(|one| NetworkInfo {
-            addresses: one.addresses().iter().map(result::in_status).collect(),
-            ..one.network.clone()
-        });
-        ContainerNetwork {
-            namespace: self.file(NAMESPACE),
-            files: files.into_iter().filter(|path| path.exists()).collect(),
-            joined: joined.collect(),
-        }
+fn record_in(home: &Path) -> Option<Vec<Attachment>> {
+    let bytes = fs::read(home.join(RECORD)).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// The network of a container as it was recorded.
+fn network_in(home: &Path, attachments: &[Attachment]) -> ContainerNetwork {
+    let files = [HOSTS, HOSTNAME, RESOLV_CONF].map(|name| home.join(name));
+    let joined = attachments.iter().map(|one| NetworkInfo {
+        addresses: one.addresses().iter().map(result::in_status).collect(),
+        ..one.network.clone()
+    });
+    ContainerNetwork {
+        namespace: home.join(NAMESPACE),
+        files: files.into_iter().filter(|path| path.exists()).collect(),
+        joined: joined.collect(),
     }
 }
 
@@ -134,6 +135,11 @@ impl Networks {
 
     fn home(&self, id: &ContainerId) -> PathBuf {
         self.options.root.join(id.as_str())
+    }
+
+    /// Whether a container has a network, or the remains of one.
+    pub(super) fn has(&self, id: &ContainerId) -> bool {
+        self.home(id).exists()
     }
 
     /// Makes the directory of a container.
@@ -234,9 +240,14 @@ impl Networks {
         ];
         files.extend(result::resolv_conf(results).map(|text| (RESOLV_CONF, text)));
         for (name, text) in files {
-            fs::write(home.file(name), text).map_err(cannot("write a file of a container"))?;
+            let path = home.file(name);
+            let written = fs::write(&path, text);
+            // For each user in the container, whatever the umask of the agent.
+            let readable =
+                written.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o644)));
+            readable.map_err(cannot("write a file of a container"))?;
         }
-        Ok(home.network(&attachments))
+        Ok(network_in(&home.path, &attachments))
     }
 
     /// Calls all plugins of a network. Returns the last result.
@@ -269,13 +280,12 @@ impl Networks {
         Ok(last)
     }
 
-    /// Undoes what was made of a container; fine if nothing was.
+    /// Removes the network of a container; fine if it has none.
     pub(super) fn detach(&self, id: &ContainerId) -> Result<(), String> {
-        let path = self.home(id);
-        if !path.exists() {
+        if !self.has(id) {
             return Ok(());
         }
-        let home = Home::lock(path);
+        let home = Home::lock(self.home(id));
         let mut home = home.map_err(|error| format!("cannot lock its network: {error}"))?;
         self.unmake(id, &mut home)
     }
@@ -287,7 +297,7 @@ impl Networks {
         }
         let namespace = Some(home.file(NAMESPACE)).filter(|path| namespace::is_mounted(path));
         let mut problems = Vec::new();
-        for attachment in home.record().unwrap_or_default().iter().rev() {
+        for attachment in record_in(&home.path).unwrap_or_default().iter().rev() {
             let call = Call {
                 command: "DEL",
                 container: id.as_str(),
@@ -324,14 +334,11 @@ impl Networks {
             .filter_map(|name| Uuid::parse(&name))
             .map(ContainerId::from);
         let network = |id: ContainerId| {
-            let home = Home::lock(self.home(&id)).ok();
-            let network = home.and_then(|home| {
-                let record = home.record()?;
-                let is_made = record.iter().all(|one| one.result.is_some());
-                let is_there = namespace::is_mounted(&home.file(NAMESPACE));
-                (is_made && is_there).then(|| home.network(&record))
-            });
-            (id, network)
+            let home = self.home(&id);
+            let record = record_in(&home);
+            let record = record.filter(|all| all.iter().all(|one| one.result.is_some()));
+            let record = record.filter(|_| namespace::is_mounted(&home.join(NAMESPACE)));
+            (id, record.map(|record| network_in(&home, &record)))
         };
         let found = ids.map(network).collect();
         // Left by an agent that was killed at the right moment.

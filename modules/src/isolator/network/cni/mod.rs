@@ -8,7 +8,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `attachments` | what was made for each container, on disk |
+//! | `attachments` | the networks of each container, and their records on disk |
 //! | `config` | configurations of networks |
 //! | `namespace` | namespaces without processes |
 //! | `plugin` | execution of plugins |
@@ -21,6 +21,8 @@ mod namespace;
 mod plugin;
 mod requests;
 mod result;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -261,7 +263,8 @@ impl Handler<CleanUpContainer> for Cni {
     type Result = Result<Option<Limitation>, Fault>;
     fn handle(&mut self, clean_up: CleanUpContainer, ctx: &mut Context<Self>) -> Self::Result {
         let id = clean_up.container_id;
-        if self.0.live().remove(&id) {
+        // One that has ended early is cleaned up before the recovery names it.
+        if self.0.live().remove(&id) || self.0.networks.has(&id) {
             self.detach(id, ctx);
         }
         Ok(None)

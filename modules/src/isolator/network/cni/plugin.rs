@@ -24,7 +24,7 @@ const OUTPUT_MAX: u64 = 1 << 20;
 /// Where programs are looked up if the agent has no `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a plugin is called for.
+/// The parameters of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     /// `ADD` or `DEL`.
@@ -42,7 +42,7 @@ pub(super) struct Call<'a> {
 pub(super) struct Failure {
     /// Its program.
     pub(super) program: PathBuf,
-    /// What it wrote, or why it could not be run.
+    /// Its output, or why it could not be run.
     pub(super) problem: String,
 }
 

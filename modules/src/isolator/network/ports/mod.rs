@@ -1,7 +1,7 @@
 //! Isolator `network/ports`: ends containers that listen on TCP ports which they do not have.
 //!
 //! Looks at all containers in the network of the host once in each interval. A container with a
-//! network of its own has all ports of that network. What it knows outlives a restart of the actor.
+//! network of its own has all ports of that network. Its state outlives a restart of the actor.
 
 mod sockets;
 
