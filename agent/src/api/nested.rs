@@ -18,7 +18,6 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::select_all;
 use futures_util::stream;
 use http::api::{ReceivedCall, Refusal, answer};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use protocol::ContainerId;
 use runtime::Clock;
 use tokio::io::unix::AsyncFd;
@@ -219,7 +218,7 @@ fn output(
     ];
     for (kind, descriptor) in both {
         if let Some(descriptor) = descriptor {
-            output.streams.push((kind, watched(descriptor)?));
+            output.streams.push((kind, sys::watch(descriptor)?));
         }
     }
     let records = stream::unfold(output, |mut output| async move {
@@ -238,12 +237,6 @@ fn output(
         headers.insert(name, HeaderValue::from_static(kind));
     }
     Ok(response)
-}
-
-/// A descriptor that is read or written without waiting.
-fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    Ok(AsyncFd::register(descriptor)?)
 }
 
 impl Output {
@@ -324,7 +317,7 @@ async fn attach_input(
     };
     records.take_any_time();
     let end = match input.take() {
-        Ok(end) => Some(watched(end).map_err(failed)?),
+        Ok(end) => Some(sys::watch(end).map_err(failed)?),
         Err(InputRefused::Closed) => None,
         Err(InputRefused::InUse) => {
             let problem = "Multiple input connections are not allowed";

@@ -10,12 +10,14 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, OFlag};
 use nix::libc;
 use nix::sched::CloneFlags;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::Pid;
 use protocol::Termination;
 use serde::{Deserialize, Serialize};
+use tokio::io::unix::AsyncFd;
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,15 @@ pub fn take_terminal(terminal: &impl AsFd) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// A descriptor that the agent reads or writes without waiting.
+pub fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    nix::fcntl::fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    // SAFETY: it gives the same descriptor each time, and closes it only when it is dropped.
+    #[allow(unsafe_code)]
+    let watched = unsafe { AsyncFd::register(descriptor) };
+    Ok(watched?)
 }
 
 /// Sets the size of a terminal's window.
