@@ -302,3 +302,32 @@ fn network_that_cannot_be_made_fails_the_task_in_words() {
     });
     isolated.leaves_nothing();
 }
+
+#[test]
+fn agent_that_leaves_takes_its_networks_with_it() {
+    let Some(network) = Network::make(76) else {
+        return;
+    };
+    let flags = network.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(mut isolated) = Isolated::begin("leaving", "", &flags) else {
+        return;
+    };
+    let inside = container_in(&network, None);
+    launch(
+        &mut isolated,
+        "left",
+        "cpus:0.1;mem:32",
+        inside,
+        "exec sleep 98740",
+    );
+    let container = container(&isolated.framework.state("left", TaskState::Running));
+    let work_dir = isolated.cluster.directory().join("agent");
+    let left = |container: &ContainerId| network.left(&work_dir, std::slice::from_ref(container));
+    assert!(!left(&container).is_empty());
+    isolated.agent.signal("USR1");
+    isolated.agent.wait();
+    assert_eq!(left(&container), Vec::<String>::new());
+    // Its end needs one that runs.
+    isolated.agent = Running::start(&mut isolated.command);
+}
