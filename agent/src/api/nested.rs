@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use futures_util::future::select_all;
+use futures_util::future::{Either, select, select_all};
 use futures_util::stream;
 use http::api::{ReceivedCall, Refusal, answer};
 use protocol::ContainerId;
@@ -245,10 +246,10 @@ impl Output {
         while !self.streams.is_empty() {
             let reads = self.streams.iter();
             let reads = reads.map(|(kind, end)| Box::pin(read(*kind, end)));
-            let heartbeat = self.clock.sleep(HEARTBEAT_INTERVAL);
-            let read = tokio::select! {
-                (read, _, _) = select_all(reads) => Some(read),
-                () = heartbeat => None,
+            let heartbeat = pin!(self.clock.sleep(HEARTBEAT_INTERVAL));
+            let read = match select(select_all(reads), heartbeat).await {
+                Either::Left(((read, _, _), _)) => Some(read),
+                Either::Right(_) => None,
             };
             match read {
                 Some((kind, Ok(bytes))) if !bytes.is_empty() => {

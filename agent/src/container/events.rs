@@ -28,6 +28,9 @@ use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
 use crate::sandbox::disk::DiskWatch;
 
+/// How long the end of a nested container waits for the limit that its parent has exceeded.
+const LIMITATION_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The agent's current id and master.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
@@ -352,7 +355,15 @@ impl Handler<LauncherEvent> for Containerizer {
                 });
             }
             LauncherEvent::Exited { container_id, end } => {
-                self.processes_ended(&container_id, end, ctx);
+                match self.may_be_limited(&container_id, &end) {
+                    // The isolators may say meanwhile that it exceeded the limits of its parent.
+                    true => {
+                        ctx.after(LIMITATION_PATIENCE, move |this, ctx| {
+                            this.processes_ended(&container_id, end, ctx);
+                        });
+                    }
+                    false => self.processes_ended(&container_id, end, ctx),
+                }
             }
             LauncherEvent::ProgramEnded {
                 container_id,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use protocol::{
     Capability, ContainerId, ExecutorInfo, ExecutorKind, FrameworkId, FrameworkInfo, KillPolicy,
-    Reason, TaskId, TaskInfo, TaskState, Uuid,
+    Reason, TaskId, TaskInfo, TaskState, Termination, Uuid,
 };
 use runtime::prelude::*;
 
@@ -19,6 +19,10 @@ use super::executor_spec::ExecutorSpec;
 use super::machine::command::GRACE_DEFAULT;
 use super::machine::{Container, Phase};
 use super::table::ContainerTable;
+use crate::launcher::ContainerEnd;
+
+/// The number of SIGKILL.
+const KILLED: i32 = 9;
 
 /// Nested containers that wait until their parent runs, by parent.
 pub(super) type Waiting = BTreeMap<ContainerId, Vec<(ContainerId, ExecutorSpec)>>;
@@ -106,6 +110,27 @@ impl Containerizer {
         if let Some(parent) = parent.and_then(|parent| self.containers.get_mut(&parent)) {
             parent.enclose(id, needs);
         }
+    }
+
+    /// Whether this end may be the kernel's, because its parent has exceeded a limit of both.
+    pub(super) fn may_be_limited(&self, id: &ContainerId, end: &ContainerEnd) -> bool {
+        let is_killed = |termination: &Termination| *termination == Termination::Signaled(KILLED);
+        let is_killed = match end {
+            ContainerEnd::Command {
+                termination,
+                kill_wanted,
+            } => is_killed(termination) && !kill_wanted,
+            ContainerEnd::Leader(termination) => is_killed(termination),
+            ContainerEnd::CommandNotStarted(_) => false,
+        };
+        let parent = id.parent().and_then(|id| self.containers.get(&id));
+        let is_whole = parent.is_some_and(|one| one.takes_tasks() && self.is_isolated(&one.id));
+        is_killed
+            && is_whole
+            && self
+                .containers
+                .get(id)
+                .is_some_and(Container::shares_limits)
     }
 
     /// Those of these containers that can be started now. Nested ones wait for their parent, and
