@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use module_api::isolator::{Limitation, volume_path};
+use nix::libc;
 use protocol::Reason;
 use protocol::text::bytes;
 use resources::{Name, Ranges, Resource, Resources, Scalar, SourceKind};
@@ -66,6 +67,8 @@ pub(super) struct Projects {
     next: Mutex<u64>,
 }
 
+const HOW: &str = "use XFS mounted with the option `pquota`";
+
 /// The ids of an operator's range.
 pub(super) fn range(text: &str) -> Option<Ranges> {
     let parsed = Resources::parse(&format!("projects:{text}")).ok()?;
@@ -82,9 +85,13 @@ pub fn has_quotas(directory: &Path) -> Result<(), String> {
     let counted = scan::open(existing).and_then(|open| kernel::are_counted(open.as_fd()));
     counted.map_err(|error| {
         let path = directory.display();
-        format!(
-            "the file system of `{path}` has no project quotas ({error}): use XFS mounted with the option `pquota`"
-        )
+        match error.raw_os_error() {
+            // The kernel's answer where quotas are possible, but off.
+            Some(libc::ESRCH) => {
+                format!("project quotas are off on the file system of `{path}`: {HOW}")
+            }
+            _ => format!("the file system of `{path}` has no project quotas ({error}): {HOW}"),
+        }
     })
 }
 
@@ -111,11 +118,12 @@ impl Projects {
         resources: &Resources,
     ) -> Result<Vec<Place>, String> {
         let mut places = Vec::new();
-        if let Some(sandbox) = directories.first() {
-            places.push(self.bound(sandbox, sandbox_quota(resources), None)?);
-        }
-        for (more, sandbox) in directories.iter().skip(1).zip(&places.clone()) {
-            label(more, sandbox.project).map_err(|error| cannot_assign(more, &error))?;
+        for directory in directories {
+            match places.first() {
+                None => places.push(self.bound(directory, sandbox_quota(resources), None)?),
+                Some(sandbox) => join(directory, sandbox.project)
+                    .map_err(|error| cannot_assign(directory, &error))?,
+            }
         }
         for volume in resources.iter().filter(|one| one.is_persistent_volume()) {
             let path = volume_path(&self.work_dir, volume).filter(|_| !is_mount(volume));
@@ -244,6 +252,14 @@ fn is_mount(volume: &Resource) -> bool {
     let disk = volume.annotations().disk.as_ref();
     let source = disk.and_then(|disk| disk.source.as_ref());
     source.is_some_and(|source| source.kind == SourceKind::Mount)
+}
+
+/// Gives a directory and all below it to a project, if that is not so already.
+fn join(directory: &Path, project: u32) -> io::Result<()> {
+    match kernel::project_of(scan::open(directory)?)? == project {
+        true => Ok(()),
+        false => label(directory, project),
+    }
 }
 
 /// Gives a directory and all below it to a project.

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
+use module_api::isolator::RootFilesystem;
 use protocol::Reason;
 use resources::{
     Annotations, DiskInfo, DiskSource, Name, Reservation, Resource, Resources, Scalar,
@@ -190,9 +191,35 @@ fn agent_without_project_quotas_learns_how_to_get_them() {
     let reason = has_quotas(Path::new("/proc/missing")).unwrap_err();
     assert!(reason.contains("`/proc/missing`"), "{reason}");
     assert!(
-        reason.contains("XFS mounted with the option `pquota`"),
+        reason.contains("use XFS mounted with the option `pquota`"),
         "{reason}"
     );
+}
+
+#[test]
+fn writable_layer_of_an_image_shares_the_quota() {
+    let Some(mounted) = Mounted::xfs() else {
+        return;
+    };
+    let work_dir = mounted.path().join("agent");
+    simulate(|node| async move {
+        let started = Started::new(&node, &work_dir, "false", &[]).await;
+        let scratch = work_dir.join("provisioner/a");
+        fs::create_dir_all(scratch.join("upper")).unwrap();
+        fs::create_dir_all(started.sandbox("a")).unwrap();
+        let root = RootFilesystem {
+            image: "/image".into(),
+            scratch: scratch.clone(),
+            sandbox: "/mnt/mesos/sandbox".into(),
+        };
+        let config = ContainerConfig {
+            root: Some(root),
+            ..started.config("a", "disk:3")
+        };
+        started.isolator.prepare(config).await.unwrap();
+        write(&scratch.join("upper/file"), 2).unwrap();
+        write(&started.sandbox("a").join("file"), 2).unwrap_err();
+    });
 }
 
 // Covers 5.5 in part: disk/xfs; S75.
