@@ -22,7 +22,7 @@ fn call(json: &Value) -> Call {
 
 /// A subscribed framework.
 pub struct Scheduler {
-    id: String,
+    pub id: String,
     pub events: Events<Event>,
     calls: Endpoint,
 }
@@ -89,7 +89,7 @@ impl Scheduler {
         (text("state"), text("reason"), text("message"))
     }
 
-    fn acknowledge(&self, status: &Value) {
+    pub fn acknowledge(&self, status: &Value) {
         if let Some(uuid) = status.get("uuid") {
             self.send(json!({"type": "ACKNOWLEDGE", "acknowledge": {
                 "agent_id": status["agent_id"], "task_id": status["task_id"], "uuid": uuid,

@@ -48,5 +48,6 @@ mod scripted_framework;
 mod standby;
 mod streams;
 mod support;
+mod task_groups;
 mod tasks;
 mod writes;
