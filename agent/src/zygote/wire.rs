@@ -328,7 +328,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":4,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":5,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();
