@@ -29,6 +29,7 @@ fn help_and_version_describe_the_verbs() {
         "maintenance",
         "kill",
         "logs",
+        "exec",
         "masters",
         "registry",
         "certs",

@@ -403,7 +403,7 @@ fn accept_applies_valid_operations_and_rejects_others() {
     assert!(ends[0].starts_with("bad TASK_ERROR"), "{ends:?}");
     assert!(ends[1].starts_with("good TASK_FINISHED"), "{ends:?}");
     assert!(
-        ends[2].starts_with("pod TASK_ERROR") && ends[2].contains("LAUNCH_GROUP"),
+        ends[2].starts_with("pod TASK_ERROR 'ExecutorInfo.framework_id' must be set"),
         "{ends:?}"
     );
     let operation = operation.expect("a status");

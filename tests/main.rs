@@ -14,6 +14,7 @@ mod damage;
 mod disks;
 mod door;
 mod examples;
+mod exec;
 mod explain;
 mod failover;
 mod faults;

@@ -519,3 +519,108 @@ fn panic_of_a_stateful_actor_restarts_the_agent() {
         });
     }
 }
+
+/// The task of a group under the executor `pod`.
+fn member(first: &str, id: &str) -> protocol::TaskInfo {
+    let resources = resources::Resources::parse("cpus:0.1;mem:32;disk:1").unwrap();
+    let pod = protocol::ExecutorId::new("pod").unwrap();
+    protocol::TaskInfo {
+        group: Some(task_id(first)),
+        ..shell(id).with_executor(protocol::ExecutorInfo::default_kind(pod, resources))
+    }
+}
+
+#[test]
+fn groups_go_on_after_an_agent_restart() {
+    world(FixtureOptions::default(), |world| async move {
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![member("a", "a"), member("a", "b")],
+        });
+        world.settle().await;
+        for task in ["a", "b"] {
+            assert_eq!(world.master.states(task)[1..], [TaskState::Running]);
+        }
+        let (outer, a, b) = (
+            world.launcher.container(0),
+            world.launcher.container(1),
+            world.launcher.container(2),
+        );
+        assert!(a.is_inside(&outer) && b.is_inside(&outer));
+        let mut launcher = LauncherControl::with_left(outer.clone());
+        for (id, pid) in [(&a, Some(1 << 22)), (&b, None)] {
+            launcher.left.push(LeftContainer {
+                container_id: id.clone(),
+                pid,
+                age: Duration::from_secs(1),
+            });
+        }
+        let world = world.restart(launcher).await;
+        world.settle().await;
+        let ends = |id: &protocol::ContainerId, status| {
+            let end = ContainerEnd::Command {
+                termination: Termination::Exited(status),
+                kill_wanted: status == 0,
+            };
+            let container_id = id.clone();
+            let event = LauncherEvent::Exited { container_id, end };
+            world.launcher.emit(event);
+        };
+        // The end of one, which came while there was no agent, ends its group.
+        ends(&b, 3);
+        world.advance(10).await;
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
+        {
+            let received = world.master.received.lock().unwrap();
+            let (_, last) = received.registrations.last().unwrap();
+            assert_eq!(last.held.executors.len(), 1);
+        }
+        assert_eq!(world.master.states("b").last(), Some(&TaskState::Failed));
+        let terminated = world.launcher.terminated.lock().unwrap().clone();
+        assert_eq!(terminated, [(a.clone(), Duration::from_secs(3))]);
+        ends(&a, 0);
+        world.settle().await;
+        assert_eq!(world.master.states("a").last(), Some(&TaskState::Killed));
+        assert_eq!(world.launcher.killed.lock().unwrap().last(), Some(&outer));
+        let forgotten = world.launcher.forgotten.lock().unwrap().clone();
+        assert!(
+            forgotten.contains(&a) && forgotten.contains(&b),
+            "{forgotten:?}"
+        );
+    });
+}
+
+#[test]
+fn kill_before_the_launch_ends_the_whole_group() {
+    let options = FixtureOptions {
+        launcher: LauncherControl::default(),
+        ..FixtureOptions::default()
+    };
+    world(options, |world| async move {
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![member("a", "a"), member("a", "b")],
+        });
+        world.settle().await;
+        assert_eq!(world.launcher.launched.lock().unwrap().len(), 1, "it waits");
+        world.master.kill("b");
+        world.settle().await;
+        for task in ["a", "b"] {
+            let status = world.master.last(task).unwrap().status;
+            assert_eq!(status.state, TaskState::Killed, "{task}");
+            assert_eq!(status.reason, Some(Reason::TaskKilledDuringLaunch));
+            let message = "A task within the task group was killed before delivery to the executor";
+            assert_eq!(status.message, message);
+        }
+        let outer = world.launcher.container(0);
+        assert_eq!(
+            world.launcher.killed.lock().unwrap().as_slice(),
+            std::slice::from_ref(&outer)
+        );
+        world.launcher.start(outer.clone());
+        world.launcher.exit(outer, Termination::Exited(0));
+        world.settle().await;
+        assert_eq!(world.launcher.launched.lock().unwrap().len(), 1);
+        assert_eq!(world.master.received.lock().unwrap().exited.len(), 1);
+    });
+}

@@ -83,6 +83,7 @@ enum Verb {
     Maintenance(operator::maintenance::MaintenanceArgs),
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
+    Exec(operator::exec::ExecArgs),
     #[command(subcommand)]
     Masters(operator::masters::MastersArgs),
     #[command(subcommand)]
@@ -231,6 +232,7 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::Maintenance(args) => on_this_thread(operator::maintenance::run(args))?,
         Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
+        Verb::Exec(args) => on_this_thread(operator::exec::run(args, signals))?,
         Verb::Masters(args) => on_this_thread(operator::masters::run(args))?,
         Verb::Registry(args) => on_this_thread(operator::registry::run(args))?,
         Verb::Certs(args) => certs::run(&args),

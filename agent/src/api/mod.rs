@@ -8,6 +8,7 @@
 //! | `answers` | answers of the agent's operator API |
 //! | `executor` | `POST /api/v1/executor`: the v1 executor API |
 //! | `help` | the agent's endpoints, for `/help` |
+//! | `nested` | its calls about nested containers, and the streams of sessions |
 //! | `operator` | `POST /api/v1`: the agent's operator API |
 //! | `sandbox_paths` | paths of files in sandboxes; no other files are served |
 //! | `state` | `/state`, `/containers` and `/monitor/statistics`, with the JSON keys of Mesos |
@@ -16,6 +17,7 @@
 mod answers;
 mod executor;
 mod help;
+mod nested;
 mod operator;
 mod sandbox_paths;
 mod state;

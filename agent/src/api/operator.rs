@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use http::api::{ReceivedCall, Refusal, answer};
 use http::build;
 use http::files::{DirectoryEntry, FileError, RootedPath, browse, read};
+use v1::convert::operator::nested::nested_call;
 use v1::schema::agent::{
     Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
     ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetResourceProviders,
@@ -19,7 +20,7 @@ use v1::schema::agent::{
 };
 use v1::schema::{FileInfo, Flag, Metric, TimeInfo};
 
-use super::{PATIENCE, Pages, answers, unavailable};
+use super::{PATIENCE, Pages, answers, nested, unavailable};
 use crate::api::visibility;
 
 /// Serves a call.
@@ -31,6 +32,9 @@ pub(super) async fn call(
     match asked.call.r#type.unwrap_or_default() {
         CallType::Unknown | CallType::AttachContainerInput => {}
         other => asked.expect_one(other)?,
+    }
+    if let Some(call) = nested_call(&asked.call) {
+        return nested::call(&pages, asked, call.map_err(Refusal::bad)?).await;
     }
     if asked.call.r#type == Some(CallType::SetLoggingLevel) {
         return pages.set_logging_level(&asked.call, &asked.subject);

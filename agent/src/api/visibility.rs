@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use authority::{Acls, Action, Approver, Forbidden, Subject};
-use protocol::{ExecutorInfo, FrameworkId, FrameworkInfo};
+use protocol::{ContainerId, ExecutorInfo, FrameworkId, FrameworkInfo};
 use resources::{Conversion, Resources, Role};
 
 use crate::container::events::{ContainerView, ContainersView};
@@ -16,6 +16,14 @@ use crate::operations::KnownOperation;
 /// The user that an executor runs as.
 fn user<'a>(executor: &'a ExecutorInfo, framework: &'a FrameworkInfo) -> &'a str {
     executor.command.user.as_deref().unwrap_or(&framework.user)
+}
+
+/// The user of the executor in this container, if it is there.
+pub(crate) fn user_of(survey: &ContainersView, id: &ContainerId) -> Option<String> {
+    let container = survey.containers.iter().find(|one| one.id == *id)?;
+    let mut frameworks = survey.frameworks.iter();
+    let own = frameworks.find(|one| one.id.as_ref() == Some(&container.framework_id))?;
+    Some(user(&container.executor, own).to_owned())
 }
 
 /// Filters by `view_frameworks`, `view_executors` and `view_tasks`.

@@ -253,6 +253,7 @@ impl Containerizer {
             for task in &tasks {
                 self.containers.assign(&framework, task, &id);
             }
+            self.enclose(&id);
             match lost {
                 Some(lost) => self.with(&id, ctx, |container| container.lost(lost)),
                 None => {

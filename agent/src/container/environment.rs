@@ -15,7 +15,6 @@ use protocol::text::duration;
 use protocol::{AgentId, AgentInfo, ContainerId};
 
 use super::executor_spec::ExecutorSpec;
-use super::launches::checking::runs_commands;
 use super::machine::Container;
 use super::machine::command::kill_grace;
 use super::{Containerizer, http_executors};
@@ -31,19 +30,26 @@ impl Containerizer {
     pub(super) fn launch_request(&self, id: &ContainerId) -> Option<LaunchRequest> {
         let (framework_id, container) = self.containers.entry(id)?;
         let executor = &container.executor;
-        let runs = self.runs(framework_id, &executor.executor_id);
-        let sandbox = runs.join(id.as_str());
-        let first = container.tasks().next()?;
-        let spec = ExecutorSpec::of(&first.info, &container.framework).ok()?;
+        let sandbox = self.sandbox(framework_id, container);
         let grace = grace(&self.config, container);
+        let first = container.tasks().next().map(|task| &task.info);
+        if first.is_none() && !container.is_group() {
+            return None;
+        }
+        let spec = first.map(|task| ExecutorSpec::of(task, &container.framework));
+        let user = match spec.transpose().ok()? {
+            Some(spec) => spec.user,
+            None => Some(container.framework.user.clone()).filter(|user| !user.is_empty()),
+        };
         let provisioned = self.provisioning.of(id);
         let command = provisioned.map_or(&executor.command, |one| &one.command);
-        let (program, grace) = match container.is_command {
-            true => (
+        let (program, grace) = match first {
+            Some(task) if container.is_command => (
                 ContainerProgram::Command(command.clone()),
-                kill_grace(&first.info).min(grace),
+                kill_grace(task).min(grace),
             ),
-            false => (ContainerProgram::Executor(command.clone()), grace),
+            Some(_) => (ContainerProgram::Executor(command.clone()), grace),
+            None => (ContainerProgram::Group, grace),
         };
         let mut plan = self.isolation.plan(id);
         let agent_id = self.agent.id.as_ref()?;
@@ -52,6 +58,9 @@ impl Containerizer {
         if let Some(provisioned) = provisioned {
             environment.extend(provisioned.image.environment.iter().cloned());
             plan.mounts.extend(self.volume_mounts(container));
+        }
+        if container.parent().is_some() {
+            plan.mounts.extend(self.volumes_in_sandbox(container));
         }
         environment.extend(own);
         environment.extend(plan.environment.clone());
@@ -64,12 +73,12 @@ impl Containerizer {
             program,
             environment,
             sandbox,
-            user: spec.user.filter(|_| self.config.settings.switch_user),
+            user: user.filter(|_| self.config.settings.switch_user),
             account: provisioned.and_then(|one| one.user.clone()),
             outlives: container.is_checkpointed(),
             grace,
             plan,
-            takes_programs: runs_commands(container),
+            session: None,
         })
     }
 
@@ -112,6 +121,18 @@ fn variables(
     sandbox: &Path,
 ) -> BTreeMap<String, String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
+    if container.parent().is_some() {
+        // As in Mesos, tasks of a group know neither their ids nor their agent.
+        let address = config.container_address();
+        let all = [
+            (variable::SANDBOX, Some(text(sandbox))),
+            (variable::CONTAINER_IP, address.map(|ip| ip.to_string())),
+            (variable::ALLOCATION_ROLE, allocation_role(container)),
+        ];
+        let known = all.into_iter();
+        let known = known.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        return known.collect();
+    }
     let framework_id = container.framework.id.as_ref();
     let endpoint = endpoint(config, agent);
     let checkpoint = container.framework.checkpoint;
@@ -220,6 +241,7 @@ mod tests {
         let resources: Resources = "cpus:1".parse().unwrap();
         let executor = ExecutorInfo {
             executor_id: ExecutorId::new("e").unwrap(),
+            kind: protocol::ExecutorKind::Custom,
             name: String::new(),
             command: CommandInfo::shell("executor"),
             resources: resources.allocate(&Role::new("ads").unwrap()),

@@ -306,6 +306,11 @@ impl Containerizer {
             .get(id)
             .and_then(|container| container.executor.shutdown_grace_period);
         let grace = executor.unwrap_or(self.config.settings.executor_shutdown_grace_period);
+        let inside = self.containers.inside(id);
+        let inside: Vec<ContainerId> = inside.map(|nested| nested.id.clone()).collect();
+        for nested in inside {
+            self.with(&nested, ctx, |container| container.shut_down(grace));
+        }
         self.with(id, ctx, |container| container.shut_down(grace));
     }
 }
@@ -329,6 +334,9 @@ impl Handler<DisownTasks> for Containerizer {
 impl Handler<LauncherEvent> for Containerizer {
     type Result = ();
     fn handle(&mut self, event: LauncherEvent, ctx: &mut Context<Self>) {
+        if self.requested_event(&event) {
+            return;
+        }
         match event {
             LauncherEvent::Started { container_id, pid } => {
                 self.with(&container_id, ctx, |container| container.started(pid));
@@ -487,10 +495,9 @@ impl Handler<TakeInventory> for Containerizer {
 impl Handler<ListLiveContainers> for Containerizer {
     type Result = Vec<LiveContainer>;
     fn handle(&mut self, _: ListLiveContainers, _: &mut Context<Self>) -> Vec<LiveContainer> {
-        let living = self
-            .containers
-            .iter()
-            .filter(|(_, container)| container.phase != Phase::Terminated);
+        // Nested ones are measured with their parents.
+        let lives = |one: &Container| one.phase != Phase::Terminated && one.parent().is_none();
+        let living = self.containers.iter().filter(|(_, one)| lives(one));
         let live_container =
             |(framework_id, container): (&FrameworkId, &Container)| LiveContainer {
                 usage: ExecutorUsage {
@@ -498,8 +505,8 @@ impl Handler<ListLiveContainers> for Containerizer {
                     executor_id: container.executor.executor_id.clone(),
                     container_id: container.id.clone(),
                     allocated: container.allocated(),
-                    tasks: container
-                        .tasks()
+                    tasks: self
+                        .tasks_in(container)
                         .filter(|task| !task.state.is_terminal())
                         .map(|task| task.info.task_id.clone())
                         .collect(),
@@ -531,10 +538,23 @@ impl Handler<DiskWatched> for Containerizer {
 }
 
 impl Containerizer {
+    /// The tasks of a container, and of those nested in it.
+    fn tasks_in<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Task> {
+        let inside = self.containers.inside(&container.id);
+        container.tasks().chain(inside.flat_map(Container::tasks))
+    }
+
     /// Builds the view of one container.
     pub(super) fn view(&self, framework_id: &FrameworkId, container: &Container) -> ContainerView {
         let shown = |task: &Task| (task.info.clone(), task.state);
-        let all = container.tasks().chain(container.completed());
+        let all = self.tasks_in(container);
+        let completed = || {
+            self.containers
+                .inside(&container.id)
+                .flat_map(Container::completed)
+        };
+        let completed = || container.completed().chain(completed());
+        let all = all.chain(completed());
         ContainerView {
             id: container.id.clone(),
             framework_id: framework_id.clone(),
@@ -552,8 +572,8 @@ impl Containerizer {
                 .to_string_lossy()
                 .into_owned(),
             allocated: container.allocated(),
-            tasks: container.tasks().map(shown).collect(),
-            completed: container.completed().map(shown).collect(),
+            tasks: self.tasks_in(container).map(shown).collect(),
+            completed: completed().map(shown).collect(),
             statuses: all
                 .map(|task| {
                     let statuses = task.statuses.iter().cloned();
@@ -585,6 +605,7 @@ impl Handler<TakeSurvey> for Containerizer {
             containers: self
                 .containers
                 .iter()
+                .filter(|(_, container)| container.parent().is_none())
                 .map(|(framework, container)| self.view(framework, container))
                 .collect(),
             completed: self.history.runs().cloned().collect(),

@@ -1,7 +1,10 @@
 //! The executor that a task needs, or that pages show for its command, and the user it runs as.
 //! Pure.
 
-use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskId, TaskInfo};
+use protocol::{
+    CommandInfo, ExecutorId, ExecutorInfo, ExecutorKind, FrameworkInfo, TaskId, TaskInfo,
+};
+use resources::Resources;
 
 /// The executor that a task needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,19 +22,18 @@ impl ExecutorSpec {
     pub fn of(task: &TaskInfo, framework: &FrameworkInfo) -> Result<Self, String> {
         let (executor, is_command) = match (&task.command, &task.executor) {
             (Some(command), None) => {
+                let id = ExecutorId::from(&task.task_id);
                 let executor = ExecutorInfo {
-                    executor_id: ExecutorId::from(&task.task_id),
                     name: executor_name(&task.task_id, command),
-                    command: command.clone(),
-                    resources: Default::default(),
-                    data: Vec::new(),
-                    shutdown_grace_period: None,
-                    labels: Default::default(),
                     container: task.container.clone(),
+                    ..ExecutorInfo::new(id, command.clone(), Resources::new())
                 };
                 (executor, true)
             }
             (None, Some(executor)) => (executor.clone(), false),
+            (Some(command), Some(executor)) if executor.kind == ExecutorKind::Default => {
+                (of_group(task, command, executor), true)
+            }
             _ => return Err("task: expected exactly one of `command` and `executor`".into()),
         };
         let user = Some(task.user_in(framework)).filter(|user| !user.is_empty());
@@ -40,6 +42,15 @@ impl ExecutorSpec {
             is_command,
             user: user.map(str::to_owned),
         })
+    }
+}
+
+/// What runs the command of a task in a group: it has the id of the group's executor.
+fn of_group(task: &TaskInfo, command: &CommandInfo, executor: &ExecutorInfo) -> ExecutorInfo {
+    let (id, command) = (executor.executor_id.clone(), command.clone());
+    ExecutorInfo {
+        container: task.container.clone(),
+        ..ExecutorInfo::new(id, command, Resources::new())
     }
 }
 

@@ -146,6 +146,7 @@ mod tests {
     fn executor() -> ExecutorInfo {
         ExecutorInfo {
             executor_id: ExecutorId::new("e").unwrap(),
+            kind: protocol::ExecutorKind::Custom,
             name: String::new(),
             command: CommandInfo::shell("run"),
             resources: Resources::new(),

@@ -146,6 +146,7 @@ impl Containerizer {
             is_command: container.is_command,
             container: container.executor.container.clone(),
             root: self.provisioning.of(id).map(|one| one.root.clone()),
+            shares_limits: container.shares_limits(),
         })
     }
 
@@ -167,7 +168,17 @@ impl Containerizer {
         };
         self.isolation.containers.insert(id.clone(), isolated);
         let isolators = self.isolation.isolators.clone();
+        let parent = id.parent().filter(|_| config.shares_limits);
+        let updating = parent.and_then(|parent| self.update_isolators(&parent));
+        let has_volumes =
+            id.parent().is_some() && !config.resources.requests.persistent_volumes().is_empty();
         let preparing = async move {
+            if let Some(updating) = updating {
+                let updated = updating.await;
+                updated.map_err(|problem| {
+                    format!("Failed to update resources for container: {problem}")
+                })?;
+            }
             let mut plan = LaunchPlan::default();
             for isolator in isolators {
                 match isolator.prepare(config.clone()).await {
@@ -176,6 +187,10 @@ impl Containerizer {
                 }
             }
             check_settings(&config, &plan)?;
+            if has_volumes && !plan.namespaces.mount {
+                let problem = "volumes of a task group need `filesystem/linux` in --isolation";
+                return Err(problem.to_owned());
+            }
             Ok(plan)
         };
         let id = id.clone();

@@ -20,6 +20,7 @@
 //! | `isolation` | use of the isolators: preparation, limits, clean-up |
 //! | `launches` | files fetched before a launch; limit of concurrent launches of commands; checks |
 //! | `machine` | the pure state machine of one container |
+//! | `nested` | containers of the tasks of groups, nested in their executor's |
 //! | `table` | containers indexed by id, executor and task |
 //! | `volumes` | checks of reservations and volumes; links of volumes into sandboxes |
 
@@ -35,6 +36,7 @@ pub mod http_executors;
 mod isolation;
 pub mod launches;
 pub mod machine;
+pub(crate) mod nested;
 pub mod table;
 pub mod volumes;
 
@@ -78,6 +80,15 @@ use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates};
 /// Sandboxes created in one blocking job.
 const SANDBOXES_AT_ONCE: usize = 32;
 
+/// A sandbox to be created.
+struct WantedSandbox {
+    id: ContainerId,
+    runs: PathBuf,
+    /// The task of a nested container.
+    nested_for: Option<TaskId>,
+    user: Option<String>,
+}
+
 /// A framework with containers here.
 #[derive(Clone, Debug)]
 pub(crate) struct Framework {
@@ -119,6 +130,8 @@ pub struct Containerizer {
     isolation: Isolation,
     fetches: Fetches,
     checkers: Checkers,
+    waiting: nested::Waiting,
+    requested: nested::requested::Requested,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -158,6 +171,8 @@ impl Containerizer {
             isolation: Isolation::default(),
             fetches: Fetches::new(),
             checkers: Checkers::new(),
+            waiting: nested::Waiting::new(),
+            requested: nested::requested::Requested::new(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -198,6 +213,25 @@ impl Containerizer {
                 continue;
             }
             self.ended.begins(&framework_id, &task.task_id);
+            if nested::executor_of_group(&task).is_some() {
+                let task_id = task.task_id.clone();
+                if let Err(problem) = self.has(&task) {
+                    let aware = framework.can(Capability::PartitionAware);
+                    let state = TaskState::Dropped.for_framework(aware);
+                    let reason = Reason::ResourcesUnknown;
+                    self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
+                    continue;
+                }
+                let made = self.nest(framework, &framework_id, task, ctx);
+                match checkpoints {
+                    true => {
+                        to_record.extend(made.last().map(|(id, _)| (id.clone(), task_id)));
+                        kept.extend(made);
+                    }
+                    false => fresh.extend(made),
+                }
+                continue;
+            }
             let spec = match ExecutorSpec::of(&task, framework) {
                 Ok(spec) => spec,
                 Err(problem) => {
@@ -286,17 +320,28 @@ impl Containerizer {
         ctx: &mut Context<Self>,
     ) {
         let switch_user = self.config.settings.switch_user;
+        let fresh = self.startable(fresh, ctx);
         for some in fresh.chunks(SANDBOXES_AT_ONCE) {
-            let wanted: Vec<(ContainerId, PathBuf, Option<String>)> = some
+            let wanted: Vec<WantedSandbox> = some
                 .iter()
                 .map(|(id, spec)| {
-                    let runs = self.runs(framework, &spec.executor.executor_id);
-                    (id.clone(), runs, spec.user.clone().filter(|_| switch_user))
+                    let nested = self.containers.get(id).filter(|one| one.parent().is_some());
+                    let task = nested.and_then(|container| container.tasks().next());
+                    WantedSandbox {
+                        id: id.clone(),
+                        runs: self.runs(framework, &spec.executor.executor_id),
+                        nested_for: task.map(|task| task.info.task_id.clone()),
+                        user: spec.user.clone().filter(|_| switch_user),
+                    }
                 })
                 .collect();
             let sandboxes = self.sandboxes.clone();
-            let make = move |(id, runs, user): (ContainerId, PathBuf, Option<String>)| {
-                let made = sandboxes.create(&runs, &id, user.as_deref());
+            let make = move |wanted: WantedSandbox| {
+                let (id, runs, user) = (wanted.id, wanted.runs, wanted.user.as_deref());
+                let made = match wanted.nested_for {
+                    Some(task) => sandboxes.create_nested(&runs, &id, Some(&task), user),
+                    None => sandboxes.create(&runs, &id, user),
+                };
                 (id, made)
             };
             let made = ctx
@@ -336,7 +381,7 @@ impl Containerizer {
     /// The sandbox of a container.
     pub(crate) fn sandbox(&self, framework: &FrameworkId, container: &Container) -> PathBuf {
         let runs = self.runs(framework, &container.executor.executor_id);
-        runs.join(container.id.as_str())
+        sandbox::path(&runs, &container.id)
     }
 
     pub(crate) fn runs(&self, framework: &FrameworkId, executor: &protocol::ExecutorId) -> PathBuf {
@@ -369,6 +414,7 @@ impl Containerizer {
         self.cancel_fetch(id);
         self.stop_checks(id);
         self.lower_limits(id, ctx);
+        self.follow_nesting(id, ctx);
         self.forget_if_over(id);
         self.tell_recovered();
         // Recursive through immediate launch failures; only the outermost call starts queued
@@ -432,6 +478,7 @@ impl Containerizer {
                 let patience = self.return_patience(id);
                 self.later(id, patience, Container::return_overdue, ctx);
             }
+            Effect::StartNested => self.start_nested(id, ctx),
             Effect::StartChecks => self.start_checks(id, ctx),
             Effect::AwaitCompletion(rest) => {
                 self.later(id, rest, Container::completion_overdue, ctx);
@@ -534,7 +581,9 @@ impl Containerizer {
         let Some(framework_id) = self.containers.executor_ended(id) else {
             return;
         };
-        self.counts.executors_terminated += 1;
+        if id.parent().is_none() {
+            self.counts.executors_terminated += 1;
+        }
         self.clean_up_rest(id, ctx);
         self.release_root(id, ctx);
         self.isolation.forget_network(id);
@@ -577,14 +626,20 @@ impl Containerizer {
         };
         let framework = framework.clone();
         let unheard = container.phase == machine::Phase::Terminated && self.is_ending(&framework);
-        if !container.is_over() && !unheard {
+        let holds_others = self.containers.inside(id).next().is_some();
+        if holds_others || !container.is_over() && !unheard {
             return;
+        }
+        if let Some(parent) = container.parent() {
+            self.forget_nested(id, &parent);
+            return self.forget_if_over(&parent);
         }
         let view = self.view(&framework, container);
         if let Some(disk) = &self.disk {
             disk.tell_always(RunEnded(self.sandbox(&framework, container)));
         }
         self.history.add_run(view);
+        self.forget_requests_in(id);
         self.forget_container(id);
         self.containers.remove(id);
         if !self.containers.has_framework(&framework) {
@@ -595,6 +650,21 @@ impl Containerizer {
             if let Some(gone) = gone {
                 self.history.add_framework(gone.info);
             }
+        }
+    }
+
+    /// Removes a finished nested container. Its parent keeps its tasks for pages.
+    fn forget_nested(&mut self, id: &ContainerId, parent: &ContainerId) {
+        self.forget_container(id);
+        let container = self.containers.get_mut(id);
+        let completed: Vec<machine::Task> = container
+            .into_iter()
+            .flat_map(Container::give_completed)
+            .collect();
+        self.containers.remove(id);
+        if let Some(parent) = self.containers.get_mut(parent) {
+            parent.enclose(id, None);
+            parent.take_completed(completed);
         }
     }
 

@@ -16,10 +16,12 @@ pub struct ContainerTable {
 }
 
 impl ContainerTable {
-    /// Adds a container as its executor's current one.
+    /// Adds a container, as its executor's current one if it is not nested.
     pub fn insert(&mut self, framework: &FrameworkId, container: Container) {
-        let executor = (framework.clone(), container.executor.executor_id.clone());
-        self.executors.insert(executor, container.id.clone());
+        if container.parent().is_none() {
+            let executor = (framework.clone(), container.executor.executor_id.clone());
+            self.executors.insert(executor, container.id.clone());
+        }
         self.containers
             .insert(container.id.clone(), (framework.clone(), container));
     }
@@ -83,6 +85,15 @@ impl ContainerTable {
                     .remove(&(framework.clone(), task.info.task_id.clone()));
             }
         }
+    }
+
+    /// The containers nested in this one, at any depth.
+    pub fn inside(&self, id: &ContainerId) -> impl Iterator<Item = &Container> {
+        // Their ids begin with its own, but those of others may lie between.
+        let after = self.containers.range(id.clone()..);
+        let alike = after.take_while(|(other, _)| other.as_str().starts_with(id.as_str()));
+        let inside = alike.filter(|(nested, _)| nested.is_inside(id));
+        inside.map(|(_, (_, container))| container)
     }
 
     /// Whether a framework has containers.

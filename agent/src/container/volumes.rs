@@ -80,6 +80,8 @@ impl Containerizer {
     /// Links the volumes of the executor and its tasks into a new sandbox.
     pub(super) fn link_all_volumes(&self, id: &ContainerId) -> Result<(), String> {
         match self.containers.get(id) {
+            // Those of nested ones are mounted.
+            Some(container) if container.is_group() || container.parent().is_some() => Ok(()),
             Some(container) => self.link(id, &container.allocated()),
             None => Ok(()),
         }
@@ -95,6 +97,19 @@ impl Containerizer {
         volumes.into_iter().map(|mount| isolator::Mount {
             source: MountSource::Host(mount.volume.clone()),
             target: mount.volume,
+            is_read_only: false,
+        })
+    }
+
+    /// Mounts of the volumes of a nested container, in its sandbox.
+    pub(super) fn volumes_in_sandbox(
+        &self,
+        container: &Container,
+    ) -> impl Iterator<Item = isolator::Mount> {
+        let volumes = volumes::mounts(self.config.work_dir(), &container.allocated());
+        volumes.into_iter().map(|mount| isolator::Mount {
+            source: MountSource::Host(mount.volume),
+            target: mount.container_path.into(),
             is_read_only: false,
         })
     }

@@ -6,15 +6,18 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, OFlag};
 use nix::libc;
 use nix::sched::CloneFlags;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::Pid;
 use protocol::Termination;
 use serde::{Deserialize, Serialize};
+use tokio::io::unix::AsyncFd;
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,83 @@ pub fn reap() -> io::Result<Option<(Pid, Termination)>> {
             let code = Termination::Exited(libc::WEXITSTATUS(status));
             Ok(Some((Pid::from_raw(pid), code)))
         }
+    }
+}
+
+/// Most descriptors that come with one message.
+const DESCRIPTORS_MAX: usize = 3;
+
+/// Receives from a socket, with the descriptors that come along.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = nix::cmsg_space!([RawFd; DESCRIPTORS_MAX]);
+    let mut bytes = [io::IoSliceMut::new(buffer)];
+    let socket = socket.as_fd().as_raw_fd();
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<()>(socket, &mut bytes, Some(&mut control), flags)?;
+    let mut descriptors = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            // SAFETY: the kernel has just made these for this process, and nothing else owns them.
+            #[allow(unsafe_code)]
+            descriptors.extend(
+                raw.into_iter()
+                    .map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }),
+            );
+        }
+    }
+    Ok((received.bytes, descriptors))
+}
+
+/// Sends to a socket, with copies of these descriptors. Returns how many bytes were sent.
+pub fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<usize> {
+    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let rights: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
+    let bytes = [io::IoSlice::new(bytes)];
+    let socket = socket.as_fd().as_raw_fd();
+    Ok(sendmsg::<()>(
+        socket,
+        &bytes,
+        rights,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?)
+}
+
+/// Makes a terminal that of the session which this process leads.
+pub fn take_terminal(terminal: &impl AsFd) -> io::Result<()> {
+    let terminal = terminal.as_fd().as_raw_fd();
+    // SAFETY: this request takes a number and no pointer.
+    #[allow(unsafe_code)]
+    match unsafe { libc::ioctl(terminal, libc::TIOCSCTTY, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A descriptor that the agent reads or writes without waiting.
+pub fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    nix::fcntl::fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    // SAFETY: it gives the same descriptor each time, and closes it only when it is dropped.
+    #[allow(unsafe_code)]
+    let watched = unsafe { AsyncFd::register(descriptor) };
+    Ok(watched?)
+}
+
+/// Sets the size of a terminal's window.
+pub fn set_window(terminal: &impl AsFd, rows: u16, columns: u16) -> io::Result<()> {
+    let size = libc::winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let terminal = terminal.as_fd().as_raw_fd();
+    // SAFETY: the pointer is valid for the call, which only reads from it.
+    #[allow(unsafe_code)]
+    match unsafe { libc::ioctl(terminal, libc::TIOCSWINSZ, &size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

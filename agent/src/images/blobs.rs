@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::digest::{Digest, Hasher};
+use super::space::{self, SpaceChecks};
 
 /// Bytes copied at once.
 const PIECE: usize = 128 << 10;
@@ -23,6 +24,7 @@ pub struct BlobWriter {
     hasher: Hasher,
     written: u64,
     size_max: u64,
+    space: SpaceChecks,
 }
 
 impl Blobs {
@@ -43,7 +45,14 @@ impl Blobs {
             hasher: Hasher::default(),
             written: 0,
             size_max,
+            space: SpaceChecks::default(),
         })
+    }
+
+    /// Fails if the disk has no space for blobs of this size.
+    pub fn check_space(&self, size: u64) -> Result<(), String> {
+        let space = File::open(&self.directory).and_then(space::space);
+        space::check(space.map_err(|error| error.to_string())?, size)
     }
 
     /// Copies a blob. `expected` is its digest.
@@ -76,6 +85,7 @@ impl BlobWriter {
                 "it is larger than {size_max} bytes"
             )));
         }
+        self.space.add(&self.file, content.len() as u64)?;
         self.hasher.update(content);
         self.file.write_all(content)
     }

@@ -134,7 +134,7 @@ impl LocalImages {
             return Err("`index.json` is no index".to_owned());
         };
         let (digest, manifest) = self.find(&images, &order.reference)?;
-        check_sizes(&manifest, order)?;
+        check_sizes(&manifest, order, blobs)?;
         let config = &manifest.config.digest;
         let mut pulled = Pulled {
             manifest: Some(digest),
@@ -238,6 +238,7 @@ impl LocalImages {
                 left = left
                     .checked_sub(section.left)
                     .ok_or_else(|| format!("the image is larger than {} bytes", order.size_max))?;
+                blobs.check_space(section.left)?;
                 let copied = blobs.copy(section, u64::MAX, None);
                 layers.push(copied.map_err(|problem| format!("`{name}`: {problem}"))?);
             }

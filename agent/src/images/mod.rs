@@ -24,8 +24,9 @@
 //!     image/                becomes images/sha256-HEX by one rename
 //! ```
 //!
-//! A container holds its image until it is released; `retention` decides which of the others are
-//! removed. `containers` gives containers their root file systems.
+//! A pull leaves some space free (`space`). A container holds its image until it is released;
+//! `retention` decides which of the others are removed. `containers` gives containers their root
+//! file systems.
 //!
 //! A cached image is given to every container that names it, whatever the credentials with which it
 //! was pulled, as Mesos does. Layers are not kept: two images share none. Devices, pipes and
@@ -43,6 +44,7 @@ pub mod puller;
 pub mod reference;
 pub mod registry;
 pub mod retention;
+mod space;
 mod store;
 pub mod unpacker;
 

@@ -82,15 +82,19 @@ fn pull(order: &PullOrder, directory: &Path) -> Result<Pulled, String> {
     LocalImages::open(File::from(source.map_err(text)?))?.pull(order, &blobs)
 }
 
-/// Checks the stated sizes of all parts: reads are bounded by them.
-pub fn check_sizes(manifest: &Manifest, order: &PullOrder) -> Result<(), String> {
+/// Checks the stated sizes of all parts, if they are pulled: reads are bounded by them, and they
+/// must fit on the disk.
+pub fn check_sizes(manifest: &Manifest, order: &PullOrder, blobs: &Blobs) -> Result<(), String> {
     let parts = std::iter::once(&manifest.config).chain(&manifest.layers);
     let size = parts.fold(0_u64, |size, part| size.saturating_add(part.size));
-    match size > order.size_max {
-        true => Err(format!(
-            "the image has {size} bytes, more than the {} that are allowed",
-            order.size_max
-        )),
-        false => Ok(()),
+    if size > order.size_max {
+        let size_max = order.size_max;
+        return Err(format!(
+            "the image has {size} bytes, more than the {size_max} that are allowed"
+        ));
+    }
+    match order.known.contains(&manifest.config.digest) {
+        true => Ok(()),
+        false => blobs.check_space(size),
     }
 }

@@ -15,13 +15,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nix::sys::statvfs::statvfs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::reference::Reference;
 use super::retention::DiskSpace;
+use super::space::space;
 use super::unpacker::{BLOBS, TARGET, UnpackedImage};
 use crate::host::helper::Identity;
 use crate::host::{procfs, removal};
@@ -245,11 +245,7 @@ impl Store {
 
     /// The space on its disk.
     pub fn space(&self) -> io::Result<DiskSpace> {
-        let disk = statvfs(&self.root)?;
-        Ok(DiskSpace {
-            total: disk.blocks() * disk.fragment_size(),
-            free: disk.blocks_available() * disk.fragment_size(),
-        })
+        space(File::open(&self.root)?)
     }
 }
 

@@ -7,6 +7,7 @@
 mod zygote;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,14 +16,15 @@ use std::time::Duration;
 use protocol::{CommandInfo, ContainerId, Uuid};
 use runtime::prelude::*;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::sync::mpsc;
 
 use self::zygote::{Zygote, ZygoteCommand};
 use crate::fetcher::Fetcher;
+use crate::host::sys;
 use crate::zygote::wire::{self, Report, Request};
 pub use crate::zygote::wire::{
-    ContainerEnd, ContainerProgram, LaunchRequest, LeftContainer, ProgramEnd,
+    ContainerEnd, ContainerProgram, LaunchRequest, LeftContainer, ProgramEnd, Session,
 };
 
 /// Maximum queued requests; further launches fail.
@@ -96,6 +98,17 @@ pub trait Launcher: Send + 'static {
     /// Starts a container. `Started`, `Failed` or `Exited` follows, and after `Started` an
     /// `Exited`.
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError>;
+    /// Starts a session likewise, with descriptors for its input and output. Fails by default.
+    fn launch_session(
+        &mut self,
+        _request: LaunchRequest,
+        _descriptors: Vec<OwnedFd>,
+    ) -> Result<(), LaunchError> {
+        let reason = "this launcher has no sessions".to_owned();
+        Err(LaunchError { reason })
+    }
+    /// Sends a signal to the program of a nested container. Without effect by default.
+    fn signal(&mut self, _container_id: &ContainerId, _signal: i32) {}
     /// Sends SIGTERM to all processes of a container that runs a command, and SIGKILL to those that
     /// remain after `grace`. A repeated call can only shorten this time.
     fn terminate(&mut self, container_id: &ContainerId, grace: Duration);
@@ -150,7 +163,10 @@ pub struct ZygoteLauncher {
 }
 
 /// Queue to the running zygote; `None` while there is none.
-type RequestQueue = Mutex<Option<mpsc::Sender<Vec<u8>>>>;
+type RequestQueue = Mutex<Option<mpsc::Sender<Outgoing>>>;
+
+/// An encoded request, with the descriptors that go along.
+type Outgoing = (Vec<u8>, Vec<OwnedFd>);
 
 impl ZygoteLauncher {
     /// Resumes the zygote in `work_dir`, or starts one by executing `program` with `arguments`,
@@ -192,6 +208,14 @@ impl ZygoteLauncher {
     }
 
     fn send(&self, request: &impl Serialize) -> Result<(), LaunchError> {
+        self.send_with(request, Vec::new())
+    }
+
+    fn send_with(
+        &self,
+        request: &impl Serialize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), LaunchError> {
         let failed = |reason: String| LaunchError { reason };
         let bytes = wire::encode(request).map_err(|error| failed(error.to_string()))?;
         let requests = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +223,7 @@ impl ZygoteLauncher {
             .as_ref()
             .ok_or_else(|| failed("the executor launcher is not running".into()))?;
         requests
-            .try_send(bytes)
+            .try_send((bytes, descriptors))
             .map_err(|_| failed("the executor launcher is overloaded or gone".into()))
     }
 }
@@ -241,6 +265,22 @@ impl Launcher for ZygoteLauncher {
 
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError> {
         self.send(&Request::Launch(Box::new(request)))
+    }
+
+    fn launch_session(
+        &mut self,
+        request: LaunchRequest,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), LaunchError> {
+        self.send_with(&Request::Launch(Box::new(request)), descriptors)
+    }
+
+    fn signal(&mut self, container_id: &ContainerId, signal: i32) {
+        let request = Request::Signal {
+            container_id: container_id.clone(),
+            signal,
+        };
+        self.send_about(container_id, &request);
     }
 
     fn terminate(&mut self, container_id: &ContainerId, grace: Duration) {
@@ -288,7 +328,7 @@ impl Launcher for ZygoteLauncher {
 }
 
 /// Connects a new zygote's request queue; returns its receiver.
-fn open(queue: &RequestQueue) -> mpsc::Receiver<Vec<u8>> {
+fn open(queue: &RequestQueue) -> mpsc::Receiver<Outgoing> {
     let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
     *queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
     receiver
@@ -299,7 +339,7 @@ fn open(queue: &RequestQueue) -> mpsc::Receiver<Vec<u8>> {
 async fn keep_alive(
     command: ZygoteCommand,
     zygote: Zygote,
-    requests: mpsc::Receiver<Vec<u8>>,
+    requests: mpsc::Receiver<Outgoing>,
     queue: Weak<RequestQueue>,
     events: Events,
 ) {
@@ -349,7 +389,7 @@ struct ConnectionEnd {
 async fn transfer(
     socket: UnixStream,
     mut received: Vec<u8>,
-    requests: mpsc::Receiver<Vec<u8>>,
+    requests: mpsc::Receiver<Outgoing>,
     events: &Events,
 ) -> ConnectionEnd {
     let mut end = ConnectionEnd {
@@ -388,15 +428,33 @@ async fn transfer(
 /// Writes requests in batches until the queue is closed, then closes the zygote's input.
 async fn write(
     mut commands: tokio::net::unix::OwnedWriteHalf,
-    mut requests: mpsc::Receiver<Vec<u8>>,
+    mut requests: mpsc::Receiver<Outgoing>,
 ) {
-    while let Some(mut bytes) = requests.recv().await {
-        while bytes.len() < 64 * 1024
-            && let Ok(more) = requests.try_recv()
+    let mut next = None;
+    while let Some((mut bytes, descriptors)) = match next.take() {
+        Some(next) => Some(next),
+        None => requests.recv().await,
+    } {
+        while descriptors.is_empty()
+            && bytes.len() < 64 * 1024
+            && let Ok((more, along)) = requests.try_recv()
         {
+            if !along.is_empty() {
+                next = Some((more, along));
+                break;
+            }
             bytes.extend_from_slice(&more);
         }
-        if commands.write_all(&bytes).await.is_err() {
+        let mut sent = 0;
+        if !descriptors.is_empty() {
+            let stream: &tokio::net::UnixStream = commands.as_ref();
+            let send = || sys::send(stream, &bytes, &descriptors);
+            match stream.async_io(Interest::WRITABLE, send).await {
+                Ok(length) => sent = length,
+                Err(_) => return,
+            }
+        }
+        if commands.write_all(&bytes[sent..]).await.is_err() {
             return;
         }
     }

@@ -111,6 +111,12 @@ pub fn plan(
         .map(|update| (update.framework_id.clone(), update.status.task_id.clone()))
         .collect();
     let mut containers = Vec::new();
+    let nested: BTreeSet<ContainerId> = found
+        .containers
+        .keys()
+        .filter_map(ContainerId::parent)
+        .collect();
+    let has_nested = |id: &ContainerId| nested.contains(id);
     for (id, mut container) in found.containers {
         let framework = container.record.framework.id.clone();
         // The acknowledgement was received but its removal not written.
@@ -126,7 +132,7 @@ pub fn plan(
         container.tasks = kept;
         let action = match living.get(&id) {
             Some(&pid) => RecoveryAction::Await(pid),
-            None if container.tasks.is_empty() => {
+            None if container.tasks.is_empty() && !has_nested(&id) => {
                 forget.push(Key::Container(id));
                 continue;
             }

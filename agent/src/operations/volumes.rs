@@ -1,9 +1,7 @@
 //! Directories of persistent volumes, and their links in sandboxes.
 //!
-//! Blocking. A volume on the root disk is at `volumes/roles/<role>/<id>` of the work directory, on
-//! a PATH disk likewise below its root, and on a MOUNT disk it is the mounted file system. A
-//! sandbox gets a symbolic link, as from Mesos' `filesystem/posix`. Links that a task put into its
-//! sandbox are not followed.
+//! Blocking. A sandbox gets a symbolic link to its volume, as from Mesos' `filesystem/posix`. Links
+//! that a task put into its sandbox are not followed.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use module_api::isolator::volume_path;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
@@ -35,29 +34,12 @@ pub fn mounts(work_dir: &Path, resources: &Resources) -> Vec<Mount> {
     let mount = |volume: &Resource| {
         let disk = volume.annotations().disk.as_ref()?;
         Some(Mount {
-            volume: path(work_dir, volume)?,
+            volume: volume_path(work_dir, volume)?,
             container_path: disk.volume.as_ref()?.container_path.clone(),
             shared: volume.is_shared(),
         })
     };
     resources.iter().filter_map(mount).collect()
-}
-
-/// The path of a persistent volume; `None` for other resources.
-pub fn path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
-    let disk = volume.annotations().disk.as_ref()?;
-    let id = &disk.persistence.as_ref()?.id;
-    let source = disk.source.as_ref();
-    let root = source.and_then(|source| source.root.as_ref());
-    let below = match (source.map(|source| source.kind), root) {
-        (None, _) => work_dir.to_owned(),
-        (Some(SourceKind::Path), root) => work_dir.join(root?),
-        (Some(SourceKind::Mount), root) => return Some(work_dir.join(root?)),
-        (Some(SourceKind::Block | SourceKind::Raw), _) => return None,
-    };
-    // Roles contain no blanks, so this is unambiguous. As in Mesos.
-    let role = volume.role().as_str().replace('/', " ");
-    Some(below.join("volumes").join("roles").join(role).join(id))
 }
 
 fn is_mounted(volume: &Resource) -> bool {
@@ -68,7 +50,7 @@ fn is_mounted(volume: &Resource) -> bool {
 
 /// Creates a volume's empty directory. A mounted disk stays as it is.
 pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
-    let Some(path) = path(work_dir, volume) else {
+    let Some(path) = volume_path(work_dir, volume) else {
         return Err(format!("{volume} cannot be a directory"));
     };
     let failed = |error: io::Error| format!("volume `{}` cannot be made: {error}", path.display());
@@ -91,7 +73,7 @@ pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
 
 /// Deletes a volume's directory; of a mounted disk only the content.
 pub fn remove(work_dir: &Path, volume: &Resource) -> Result<(), String> {
-    let Some(path) = path(work_dir, volume) else {
+    let Some(path) = volume_path(work_dir, volume) else {
         return Ok(());
     };
     let removed = match is_mounted(volume) {
@@ -207,20 +189,23 @@ mod tests {
     #[test]
     fn a_volume_is_where_mesos_users_expect_it() {
         let work_dir = Path::new("/w");
-        let on_root = path(work_dir, &volume("eng/web", None)).unwrap();
+        let on_root = volume_path(work_dir, &volume("eng/web", None)).unwrap();
         assert_eq!(on_root, Path::new("/w/volumes/roles/eng web/v1"));
         let on_path = volume("eng", disk(SourceKind::Path, Path::new("/mnt/a")));
-        let on_path = path(work_dir, &on_path).unwrap();
+        let on_path = volume_path(work_dir, &on_path).unwrap();
         assert_eq!(on_path, Path::new("/mnt/a/volumes/roles/eng/v1"));
         let mounted = volume("eng", disk(SourceKind::Mount, Path::new("/mnt/b")));
-        assert_eq!(path(work_dir, &mounted).unwrap(), Path::new("/mnt/b"));
+        assert_eq!(
+            volume_path(work_dir, &mounted).unwrap(),
+            Path::new("/mnt/b")
+        );
     }
 
     #[test]
     fn volume_starts_empty_and_is_deleted_with_its_files() {
         let work_dir = tempfile::tempdir().unwrap();
         let volume = volume("eng", None);
-        let path = path(work_dir.path(), &volume).unwrap();
+        let path = volume_path(work_dir.path(), &volume).unwrap();
         sandbox::create_with_parents(&path).unwrap();
         fs::write(path.join("left"), "by a volume that ended").unwrap();
         make(work_dir.path(), &volume).unwrap();

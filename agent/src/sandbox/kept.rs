@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use protocol::ContainerId;
 use protocol::message::operator::FileChunk;
+use protocol::{ContainerId, TaskId};
 use runtime::Timestamp;
 
 use crate::host::accounts::{OwnUser, RunAs, run_as};
@@ -27,6 +27,18 @@ pub trait Sandboxes: Send + Sync {
         container: &ContainerId,
         user: Option<&str>,
     ) -> Result<(), String>;
+
+    /// Creates the sandbox of a nested container likewise, in that of its parent, for its task
+    /// if it has one. No effect without directories.
+    fn create_nested(
+        &self,
+        _runs: &Path,
+        _container: &ContainerId,
+        _task: Option<&TaskId>,
+        _user: Option<&str>,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Links volumes into a container's sandbox below `runs`. They become `user`'s unless shared.
     /// The error text goes to the framework. No effect without directories.
@@ -101,6 +113,23 @@ impl Sandboxes for Directories {
             format!(
                 "the sandbox cannot be made in `{}`: {error}",
                 runs.display()
+            )
+        })
+    }
+
+    fn create_nested(
+        &self,
+        runs: &Path,
+        container: &ContainerId,
+        task: Option<&TaskId>,
+        user: Option<&str>,
+    ) -> Result<(), String> {
+        let made = sandbox::create_nested(runs, container, task, owner(user)?);
+        made.map_err(|error| {
+            let sandbox = sandbox::path(runs, container);
+            format!(
+                "the sandbox `{}` cannot be made: {error}",
+                sandbox.display()
             )
         })
     }

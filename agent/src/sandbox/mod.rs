@@ -10,13 +10,15 @@ pub mod kept;
 use std::fs;
 use std::fs::Permissions;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use http::files::{FileError, RootedPath};
 use protocol::message::operator::FileChunk;
-use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
+use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId, TaskId};
 
+use crate::host::beneath::Beneath;
 use crate::host::output::FILE_MODE;
 
 /// Maximum bytes of one read.
@@ -53,6 +55,18 @@ pub fn runs(
     path
 }
 
+/// The directory of nested containers' sandboxes in the sandbox of their parent.
+const NESTED: &str = "containers";
+/// The directory of links to them, named after their tasks.
+const TASKS: &str = "tasks";
+
+/// The sandbox of a container, which may be nested.
+pub fn path(runs: &Path, container: &ContainerId) -> PathBuf {
+    let mut names = container.as_str().split('.');
+    let outermost = runs.join(names.next().unwrap_or_default());
+    names.fold(outermost, |outer, name| outer.join(NESTED).join(name))
+}
+
 /// Creates a directory and its parents so that tasks of any user can traverse them.
 pub fn create_with_parents(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
@@ -67,9 +81,50 @@ pub fn create(
 ) -> io::Result<PathBuf> {
     let sandbox = runs.join(container.as_str());
     create_with_parents(&sandbox)?;
-    fs::set_permissions(&sandbox, Permissions::from_mode(SANDBOX_MODE))?;
+    fill(&sandbox, owner)?;
+    let latest = runs.join(LATEST);
+    match std::os::unix::fs::symlink(container.as_str(), &latest) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Replaced atomically, so that the link always exists.
+            let fresh = runs.join(format!(".latest-{container}"));
+            std::os::unix::fs::symlink(container.as_str(), &fresh)?;
+            fs::rename(&fresh, &latest)?;
+        }
+        made => made?,
+    }
+    Ok(sandbox)
+}
+
+/// Creates the sandbox of a nested container, and a link to it that is named after its task. The
+/// outer sandbox may belong to the tasks already: their links are not followed.
+pub fn create_nested(
+    runs: &Path,
+    container: &ContainerId,
+    task: Option<&TaskId>,
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
+    let outermost = path(runs, &container.outermost());
+    let sandbox = path(runs, container);
+    let inner = sandbox.strip_prefix(&outermost).map_err(io::Error::other)?;
+    let base = Beneath::open(&outermost)?;
+    let directory = base.plain_directory(inner)?;
+    let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    fill(Path::new(&opened), owner)?;
+    let Some(task) = task else { return Ok(()) };
+    let tasks = base.plain_directory(TASKS.as_ref())?;
+    // Relative, so that it can be followed inside the sandbox.
+    match nix::unistd::symlinkat(&Path::new("..").join(inner), &tasks, task.as_str()) {
+        // Of an earlier task with this id: its sandbox is found among the others.
+        Ok(()) | Err(nix::errno::Errno::EEXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes an empty directory a sandbox with `stdout` and `stderr`.
+fn fill(sandbox: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    fs::set_permissions(sandbox, Permissions::from_mode(SANDBOX_MODE))?;
     // A full disk often has room for a directory, but not for its files.
-    let disk = nix::sys::statvfs::statvfs(&sandbox)?;
+    let disk = nix::sys::statvfs::statvfs(sandbox)?;
     if disk.blocks() > 0 && disk.blocks_free() == 0 {
         return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
     }
@@ -86,20 +141,10 @@ pub fn create(
             std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
         }
     }
-    if let Some((uid, gid)) = owner {
-        std::os::unix::fs::chown(&sandbox, Some(uid), Some(gid))?;
+    match owner {
+        Some((uid, gid)) => std::os::unix::fs::chown(sandbox, Some(uid), Some(gid)),
+        None => Ok(()),
     }
-    let latest = runs.join(LATEST);
-    match std::os::unix::fs::symlink(container.as_str(), &latest) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Replaced atomically, so that the link always exists.
-            let fresh = runs.join(format!(".latest-{container}"));
-            std::os::unix::fs::symlink(container.as_str(), &fresh)?;
-            fs::rename(&fresh, &latest)?;
-        }
-        made => made?,
-    }
-    Ok(sandbox)
 }
 
 /// The newest run below `runs`, if any.
@@ -189,6 +234,26 @@ mod tests {
         assert_eq!(newest().as_deref(), Some("c2"));
         assert_eq!(super::newest(root.path()), None);
         assert!(first.join("stdout").is_file() && first.join("stderr").is_file());
+    }
+
+    #[test]
+    fn sandbox_of_a_nested_container_is_in_its_parents() {
+        let (_root, outer) = sandbox();
+        let runs = outer.parent().unwrap();
+        let nested = ContainerId::new("c1.n").unwrap();
+        let task = TaskId::new("t").unwrap();
+        create_nested(runs, &nested, Some(&task), None).unwrap();
+        let own = path(runs, &nested);
+        assert_eq!(own, outer.join("containers/n"));
+        assert_eq!(own.metadata().unwrap().permissions().mode() & 0o777, 0o750);
+        assert!(own.join("stdout").is_file());
+        let link = fs::read_link(outer.join("tasks/t")).unwrap();
+        assert_eq!(link, Path::new("../containers/n"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::remove_dir_all(outer.join("containers")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), outer.join("containers")).unwrap();
+        assert!(create_nested(runs, &nested, Some(&task), None).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -32,6 +32,7 @@ use crate::config::{Config, Settings};
 use crate::container::Containerizer;
 use crate::container::events::{ContainersView, DiskWatched, TakeSurvey};
 use crate::container::http_executors::{CallRejected, CheckToken, ExecutorCalled, SubscribeStream};
+use crate::container::nested::requested::KillNested;
 use crate::container::volumes::VolumesOf;
 use crate::images::containers::Provisioner;
 use crate::launcher::Launcher;
@@ -54,6 +55,8 @@ use crate::status::{CountUnacknowledged, StatusUpdates};
 
 /// How long pages wait for the agent's actors.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Bounds only what never ends.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// A stateless actor is restarted without limit.
 const RESTART_ALWAYS: Supervision = Supervision::Restart {
     backoff: Duration::from_millis(100),
@@ -468,6 +471,22 @@ impl Started {
         executor_called: ExecutorCalled,
     ) -> Result<Result<(), CallRejected>, AskError> {
         self.containerizer.ask(executor_called, PATIENCE).await
+    }
+
+    /// Asks about nested containers. A launch takes as long as its files take, and a wait as long as
+    /// the container lives.
+    pub(crate) async fn nested<M>(&self, asked: M) -> Result<M::Result, AskError>
+    where
+        M: Message + Send + 'static,
+        M::Result: Send + 'static,
+        Containerizer: Handler<M>,
+    {
+        self.containerizer.ask(asked, FOREVER).await
+    }
+
+    /// Kills a nested container.
+    pub(crate) fn kill_nested(&self, kill: KillNested) {
+        self.containerizer.tell_always(kill);
     }
 
     /// Its containers.

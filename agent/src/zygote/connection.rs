@@ -3,13 +3,15 @@
 //! Holds partially received requests. The listener is a socket file in the
 //! work directory; connections are accepted only while there is no agent.
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use super::wire::{self, Report, Request, SOCKET};
+use crate::host::sys;
 
 /// Listens for the next agent.
 struct NextAgentListener {
@@ -22,6 +24,8 @@ pub(super) struct AgentConnection {
     agent: Option<UnixStream>,
     next_agent: Option<NextAgentListener>,
     received: Vec<u8>,
+    /// Those of received requests.
+    descriptors: VecDeque<OwnedFd>,
 }
 
 impl AgentConnection {
@@ -30,6 +34,7 @@ impl AgentConnection {
             agent: Some(agent),
             next_agent: None,
             received: Vec::new(),
+            descriptors: VecDeque::new(),
         }
     }
 
@@ -81,17 +86,26 @@ impl AgentConnection {
     pub(super) fn disconnect(&mut self) {
         self.agent = None;
         self.received.clear();
+        self.descriptors.clear();
+    }
+
+    /// Takes the descriptors of the next request that has some; fewer if they did not come.
+    pub(super) fn take_descriptors(&mut self, count: usize) -> Vec<OwnedFd> {
+        let count = count.min(self.descriptors.len());
+        self.descriptors.drain(..count).collect()
     }
 
     /// Receives from the agent. `false` at the end of the stream.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> bool {
-        let Some(agent) = &mut self.agent else {
+        let Some(agent) = &self.agent else {
             return false;
         };
-        match agent.read(buffer) {
-            Ok(0) => false,
-            Ok(length) => {
+        match sys::receive(agent, buffer) {
+            Ok((0, _)) => false,
+            Ok((length, descriptors)) => {
                 self.received.extend_from_slice(&buffer[..length]);
+                // They come with the first byte of their message, or before.
+                self.descriptors.extend(descriptors);
                 true
             }
             Err(error) => error.kind() == io::ErrorKind::Interrupted,
@@ -134,5 +148,6 @@ impl AgentConnection {
         self.agent = None;
         self.next_agent = None;
         self.received = Vec::new();
+        self.descriptors.clear();
     }
 }

@@ -7,14 +7,17 @@
 //! shell that started them has ended. SIGQUIT ends that wait: the remaining processes are killed.
 //! If the program ends by itself, remaining processes are killed at once, as in Mesos. It reports
 //! to the zygote through a socket, which its processes cannot open, and ends when no process is
-//! left. Further programs (`programs`) are started on request of the zygote.
+//! left. Further programs and nested containers (`programs`) are started on request of the zygote.
+//! The init of a nested container is this code too, forked from its parent's init.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
+use module_api::isolator::LaunchPlan;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
@@ -23,36 +26,66 @@ use protocol::{CommandInfo, ContainerId, Termination};
 use super::SWEEP_INTERVAL;
 use super::isolate::{self, ProcessCgroup};
 use super::program::{program, rights};
-use super::programs::Programs;
-use super::wire::{ContainerProgram, InitEvent, InitReport, LaunchRequest};
+use super::programs::{Nested, Programs, request_sockets};
+use super::wire::{
+    ContainerProgram, InitEvent, InitOrder, InitReport, LaunchRequest, ProgramEnd, Session,
+};
 use crate::host::accounts::{OwnUser, RunAs, run_as};
-use crate::host::procfs;
-use crate::host::sys;
+use crate::host::beneath::Beneath;
+use crate::host::sys::{self, Forked};
+use crate::host::{output, procfs};
 
 /// Fruitless sweeps after which the end is reported although some processes do not die.
 const SWEEPS_MAX: u32 = 100;
 /// Maximum characters of a reported reason, so that a report is short.
 const REASON_MAX: usize = 500;
 
+/// Turns a forked child into the leader of a session that ends with its parent.
+pub(super) fn lead_session(parent: Pid) -> io::Result<()> {
+    nix::unistd::setsid()?;
+    prctl::set_child_subreaper(true)?;
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    match nix::unistd::getppid() == parent {
+        true => Ok(()),
+        false => Err(io::Error::other("its parent is gone")),
+    }
+}
+
+/// What the init of a container has of those around it.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    /// The agent's own user.
+    pub(super) own: &'a OwnUser,
+    /// For reports to the zygote.
+    pub(super) reports: &'a UnixDatagram,
+    /// The control group that a nested container joins if it has none.
+    pub(super) cgroup: Option<&'a ProcessCgroup>,
+}
+
 /// Runs the program of a container in this process, which has just been forked, until none of its
 /// processes is left.
 pub(super) fn run(
     request: &LaunchRequest,
-    own: &OwnUser,
+    surroundings: Surroundings<'_>,
     signals: SignalFd,
     programs: Programs,
-    reports: &UnixDatagram,
 ) -> io::Result<()> {
+    let Surroundings {
+        own,
+        reports,
+        cgroup: outer,
+    } = surroundings;
     let report = |event| report(reports, &request.container_id, event);
-    let short = |reason: String| reason.chars().take(REASON_MAX).collect();
-    let (ContainerProgram::Command(command) | ContainerProgram::Executor(command)) =
-        &request.program;
+    let command = match &request.program {
+        ContainerProgram::Command(command) | ContainerProgram::Executor(command) => Some(command),
+        ContainerProgram::Group => None,
+    };
     // Users are those of the host, so they are looked up before the root file system changes.
     let user = match &request.account {
         Some(account) => Ok(RunAs::Other(account.clone())),
         None => run_as(request.user.as_deref(), own, sys::account),
     };
-    let cgroup = match isolate::enter(&request.plan, &request.sandbox) {
+    let cgroup = match isolate::enter(&request.plan, &request.sandbox, outer) {
         Ok(cgroup) => cgroup,
         Err(reason) => return report(InitEvent::NotIsolated(short(reason))),
     };
@@ -67,23 +100,185 @@ pub(super) fn run(
         let started = sys::spawn(&program).map_err(|error| error.to_string());
         started.map(|pid| pid.as_raw())
     };
-    let main = match start(command, &request.environment, false) {
+    let main = command.map(|command| start(command, &request.environment, false));
+    let main = match main.transpose() {
         Ok(main) => main,
         Err(reason) => return report(InitEvent::NotStarted(short(reason))),
     };
+    if let (Some(main), Some(Session { has_terminal: true })) = (main, request.session) {
+        // Whatever it has tried before, it goes on in the foreground.
+        let _ = nix::unistd::tcsetpgrp(io::stdin(), Pid::from_raw(main));
+        let _ = killpg(Pid::from_raw(main), Signal::SIGCONT);
+    }
     report(InitEvent::Started)?;
     // In a process namespace the parent has the id 0, also as the sender of a signal.
-    let zygote = nix::unistd::getppid();
+    let parent = nix::unistd::getppid();
     let init = Init {
         programs,
-        ..Init::of(main, zygote)
+        ..Init::of(main, parent)
     };
     // As in Mesos, a further program has the variables of the command, and its own.
     let mut variables = request.environment.clone();
-    variables.extend(command.environment.clone());
+    variables.extend(
+        command
+            .into_iter()
+            .flat_map(|command| command.environment.clone()),
+    );
+    let inside = Inside {
+        request,
+        surroundings: Surroundings {
+            cgroup: Some(&cgroup),
+            ..surroundings
+        },
+        signals: &signals,
+        cgroup: &cgroup,
+        variables: &variables,
+    };
     let start = |command: &CommandInfo| start(command, &variables, true);
-    let ended = init.oversee(&signals, &cgroup, start, &report)?;
+    let ended = init.oversee(&inside, start)?;
     report(ended)
+}
+
+/// Cuts a reason to a length that fits into a report.
+fn short(reason: String) -> String {
+    reason.chars().take(REASON_MAX).collect()
+}
+
+/// The unchanging state of a running init.
+struct Inside<'a> {
+    request: &'a LaunchRequest,
+    /// For nested containers.
+    surroundings: Surroundings<'a>,
+    signals: &'a SignalFd,
+    cgroup: &'a ProcessCgroup,
+    /// The environment of its program.
+    variables: &'a BTreeMap<String, String>,
+}
+
+impl Inside<'_> {
+    fn report(&self, event: InitEvent) -> io::Result<()> {
+        self.report_of(&self.request.container_id, event)
+    }
+
+    fn report_of(&self, container_id: &ContainerId, event: InitEvent) -> io::Result<()> {
+        report(self.surroundings.reports, container_id, event)
+    }
+
+    /// The request with what a nested container has of this one.
+    fn inherited(&self, request: &LaunchRequest) -> LaunchRequest {
+        let own = self.request;
+        let mut environment = match request.session {
+            Some(_) => self.variables.clone(),
+            None => BTreeMap::new(),
+        };
+        environment.extend(request.environment.clone());
+        LaunchRequest {
+            environment,
+            user: request.user.clone().or_else(|| own.user.clone()),
+            account: match request.user {
+                Some(_) => None,
+                None => own.account.clone(),
+            },
+            plan: LaunchPlan {
+                no_new_privileges: own.plan.no_new_privileges,
+                capabilities: own.plan.capabilities,
+                rlimits: own.plan.rlimits.clone(),
+                seccomp: own.plan.seccomp.clone(),
+                ..LaunchPlan::default()
+            },
+            ..request.clone()
+        }
+    }
+
+    /// Forks the init of a nested container.
+    fn fork_nested(
+        &self,
+        request: &LaunchRequest,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(Pid, Nested), String> {
+        // Without isolators of its own it has no more rights than its parent.
+        let is_plain = request.plan == LaunchPlan::default();
+        let inherited = is_plain.then(|| self.inherited(request));
+        let request = inherited.as_ref().unwrap_or(request);
+        let namespaces = request.plan.namespaces;
+        // A process of another namespace has the id 0.
+        let parent = match namespaces.pid {
+            true => Pid::from_raw(0),
+            false => nix::unistd::getpid(),
+        };
+        let (requests, theirs) = request_sockets()?;
+        let forked = sys::fork_into(isolate::clone_flags(namespaces));
+        match forked.map_err(|error| format!("fork: {error}"))? {
+            Forked::Parent(child) => {
+                let container_id = request.container_id.clone();
+                let nested = Nested {
+                    container_id,
+                    requests,
+                };
+                Ok((child, nested))
+            }
+            Forked::Child => {
+                drop(requests);
+                let programs = Programs::on_request(Some(theirs));
+                let entered = || match request.session {
+                    Some(session) => enter_session(session, descriptors),
+                    None => enter_sandbox(request),
+                };
+                let ended = lead_session(parent).and_then(|()| match entered() {
+                    Ok(signals) => run(request, self.surroundings, signals, programs),
+                    Err(reason) => {
+                        let event = InitEvent::NotIsolated(short(reason));
+                        self.report_of(&request.container_id, event)
+                    }
+                });
+                if let Err(error) = &ended {
+                    eprintln!("container init: {error}");
+                }
+                sys::exit_now(i32::from(ended.is_err()))
+            }
+        }
+    }
+}
+
+/// Makes these descriptors the standard input, output and error of a new init. It stays where its
+/// parent is. Returns its signals.
+fn enter_session(session: Session, descriptors: Vec<OwnedFd>) -> Result<SignalFd, String> {
+    let failed = |error: io::Error| format!("connect the session: {error}");
+    let (input, output, error) = match (session.has_terminal, descriptors.as_slice()) {
+        (true, [terminal]) => {
+            sys::take_terminal(terminal).map_err(failed)?;
+            (terminal, terminal, terminal)
+        }
+        (false, [input, output, error]) => (input, output, error),
+        _ => return Err("the descriptors of the session are missing".to_owned()),
+    };
+    nix::unistd::dup2_stdin(input).map_err(|error| failed(error.into()))?;
+    nix::unistd::dup2_stdout(output).map_err(|error| failed(error.into()))?;
+    nix::unistd::dup2_stderr(error).map_err(|error| failed(error.into()))?;
+    super::signals().map_err(failed)
+}
+
+/// Enters the sandbox of a nested container, which is below that of the outermost one. The task may
+/// have changed it, so links are not followed. Returns the signals of the new init.
+fn enter_sandbox(request: &LaunchRequest) -> Result<SignalFd, String> {
+    let sandbox = &request.sandbox;
+    let failed = |error: io::Error| format!("open `{}`: {error}", sandbox.display());
+    let mut outermost = sandbox.as_path();
+    let mut outer = request.container_id.parent();
+    while let Some(container) = outer {
+        let above = outermost.parent().and_then(std::path::Path::parent);
+        outermost = above.unwrap_or(outermost);
+        outer = container.parent();
+    }
+    let inner = sandbox.strip_prefix(outermost).unwrap_or(sandbox);
+    let base = Beneath::open(outermost).map_err(failed)?;
+    let directory = base.plain_directory(inner).map_err(failed)?;
+    nix::unistd::fchdir(&directory).map_err(|error| failed(error.into()))?;
+    let out = output::open_output("stdout".as_ref()).map_err(failed)?;
+    let error = output::open_output("stderr".as_ref()).map_err(failed)?;
+    nix::unistd::dup2_stdout(&out).map_err(|error| failed(error.into()))?;
+    nix::unistd::dup2_stderr(&error).map_err(|error| failed(error.into()))?;
+    super::signals().map_err(failed)
 }
 
 fn report(reports: &UnixDatagram, container_id: &ContainerId, event: InitEvent) -> io::Result<()> {
@@ -98,8 +293,10 @@ fn report(reports: &UnixDatagram, container_id: &ContainerId, event: InitEvent) 
 /// The state of a container. Pure, except for `oversee` and the signals that it sends.
 #[derive(Debug)]
 struct Init {
-    main: i32,
-    zygote: Pid,
+    /// The program; `None` in a container of a task group.
+    main: Option<i32>,
+    /// The zygote, or the init of the parent.
+    parent: Pid,
     programs: Programs,
     ended: Option<Termination>,
     kill_wanted: bool,
@@ -121,10 +318,10 @@ enum Step {
 }
 
 impl Init {
-    fn of(main: i32, zygote: Pid) -> Self {
+    fn of(main: Option<i32>, parent: Pid) -> Self {
         Self {
             main,
-            zygote,
+            parent,
             programs: Programs::default(),
             ended: None,
             kill_wanted: false,
@@ -137,17 +334,15 @@ impl Init {
     /// Waits for the end of the program.
     fn oversee(
         mut self,
-        signals: &SignalFd,
-        cgroup: &ProcessCgroup,
+        inside: &Inside<'_>,
         start: impl Fn(&CommandInfo) -> Result<i32, String>,
-        report: &impl Fn(InitEvent) -> io::Result<()>,
     ) -> io::Result<InitEvent> {
         loop {
-            let is_childless = self.reap(report)?;
+            let is_childless = self.reap(inside)?;
             let timeout = match self.step(is_childless) {
                 Step::Wait => PollTimeout::NONE,
                 Step::Kill => {
-                    self.kill(cgroup);
+                    self.kill(inside.cgroup);
                     // Continues at the exit of a killed child. A child forked meanwhile needs this
                     // timeout.
                     PollTimeout::from(SWEEP_INTERVAL)
@@ -160,7 +355,7 @@ impl Init {
                     });
                 }
             };
-            let all = [Some(signals.as_fd()), self.programs.poll_fd()];
+            let all = [Some(inside.signals.as_fd()), self.programs.poll_fd()];
             let all = all.into_iter().flatten();
             let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
             match poll(&mut fds, timeout) {
@@ -169,38 +364,86 @@ impl Init {
                 Err(error) => return Err(error.into()),
             }
             let has_request = fds.get(1).and_then(PollFd::any) == Some(true);
-            // A container that is ending takes no further programs.
-            let is_ending = self.ended.is_some() || self.kill_wanted;
             if has_request
-                && let Some(event) = self.programs.handle_request(|command| match is_ending {
-                    true => Err("its container is ending".to_owned()),
-                    false => start(command),
-                })
+                && let Some((order, with)) = self.programs.receive(&inside.request.container_id)
             {
-                report(event)?;
+                self.follow(order, with, inside, &start)?;
             }
             // Terminates: the descriptor does not block, and each read consumes a signal.
-            while let Ok(Some(signal)) = signals.read_signal() {
-                // A task may signal its init, but not stop it, nor claim to be the zygote.
+            while let Ok(Some(signal)) = inside.signals.read_signal() {
+                // A task may signal its init, but not stop it, nor claim to be its parent.
                 let is_sent = signal.ssi_code == nix::libc::SI_USER;
-                if is_sent && signal.ssi_pid == self.zygote.as_raw() as u32 {
+                if is_sent && signal.ssi_pid == self.parent.as_raw() as u32 {
                     self.signal(signal.ssi_signo as i32);
                 }
             }
         }
     }
 
+    /// Carries out an order of the zygote.
+    fn follow(
+        &mut self,
+        order: InitOrder,
+        descriptors: Vec<OwnedFd>,
+        inside: &Inside<'_>,
+        start: &impl Fn(&CommandInfo) -> Result<i32, String>,
+    ) -> io::Result<()> {
+        // A container that is ending takes no further programs.
+        let check = || match self.ended.is_some() || self.kill_wanted {
+            true => Err("its container is ending".to_owned()),
+            false => Ok(()),
+        };
+        match order {
+            InitOrder::Launch(request) => {
+                let fork = |()| inside.fork_nested(&request, descriptors);
+                match check().and_then(fork) {
+                    Ok((pid, nested)) => self.programs.nested_forked(pid.as_raw(), nested),
+                    Err(reason) => {
+                        let id = &request.container_id;
+                        inside.report_of(id, InitEvent::NotIsolated(short(reason)))?;
+                        inside.report_of(id, InitEvent::Gone(Termination::Exited(0)))?;
+                    }
+                }
+            }
+            InitOrder::Run { program, command } => match check().and_then(|()| start(&command)) {
+                Ok(pid) => self.programs.started(pid, program),
+                Err(reason) => {
+                    let end = ProgramEnd::NotStarted(short(reason));
+                    inside.report(InitEvent::ProgramEnded { program, end })?;
+                }
+            },
+            InitOrder::Terminate => self.signal(Signal::SIGTERM as i32),
+            InitOrder::Signal(number) => {
+                let signal = Signal::try_from(number).ok();
+                // The program is not reaped, so its id is valid.
+                let main = self.main.filter(|_| self.ended.is_none());
+                if let Some((main, signal)) = main.zip(signal) {
+                    let _ = kill(Pid::from_raw(main), signal);
+                }
+            }
+            InitOrder::KillContainer => self.signal(Signal::SIGQUIT as i32),
+            InitOrder::Kill(program) => self.programs.kill(program),
+            InitOrder::KillAll => self.programs.kill_all(),
+        }
+        Ok(())
+    }
+
     /// Reaps ended children. Whether none is left.
-    fn reap(&mut self, report: &impl Fn(InitEvent) -> io::Result<()>) -> io::Result<bool> {
+    fn reap(&mut self, inside: &Inside<'_>) -> io::Result<bool> {
         self.programs.end_groups();
         loop {
             match sys::reap() {
-                Ok(Some((pid, termination))) if pid.as_raw() == self.main => {
+                Ok(Some((pid, termination))) if Some(pid.as_raw()) == self.main => {
                     self.ended = Some(termination);
                 }
                 Ok(Some((pid, termination))) => {
                     if let Some(event) = self.programs.reaped(pid.as_raw(), termination) {
-                        report(event)?;
+                        inside.report(event)?;
+                    } else if let Some(nested) = self.programs.nested_reaped(pid.as_raw()) {
+                        if self.main.is_none() {
+                            self.programs.kill_left_behind(None);
+                        }
+                        inside.report_of(&nested, InitEvent::Gone(termination))?;
                     }
                 }
                 Ok(None) => return Ok(false),
@@ -233,6 +476,9 @@ impl Init {
             self.kill_wanted |= self.ended.is_none();
             self.grace_over = true;
         }
+        if self.main.is_none() && self.kill_wanted {
+            self.ended = self.ended.or(Some(Termination::Exited(0)));
+        }
     }
 
     /// Sends SIGTERM to the main process's group and to all other descendants. Once per process,
@@ -242,10 +488,11 @@ impl Init {
         // Listed before, since a process whose parent ends meanwhile may be missing in a later
         // list.
         let mut detached: BTreeSet<i32> = self.detached().collect();
-        let group = Pid::from_raw(self.main);
-        // Atomic, so no process that the group forks meanwhile is missed.
-        let _ = killpg(group, Signal::SIGTERM);
-        let _ = killpg(group, Signal::SIGCONT);
+        if let Some(group) = self.main.map(Pid::from_raw) {
+            // Atomic, so no process that the group forks meanwhile is missed.
+            let _ = killpg(group, Signal::SIGTERM);
+            let _ = killpg(group, Signal::SIGCONT);
+        }
         detached.extend(self.detached());
         for pid in detached.into_iter().map(Pid::from_raw) {
             let _ = kill(pid, Signal::SIGTERM);
@@ -258,7 +505,7 @@ impl Init {
         let main = self.main;
         let outside = own_descendants().into_iter();
         outside
-            .filter(move |process| process.group != main)
+            .filter(move |process| Some(process.group) != main)
             .map(|process| process.pid)
     }
 
@@ -270,9 +517,12 @@ impl Init {
             return;
         }
         let descendants = own_descendants();
-        if self.is_group_ours(&descendants) {
+        if let Some(main) = self
+            .main
+            .filter(|&main| self.is_group_ours(main, &descendants))
+        {
             // Atomic, so no process that the group forks meanwhile is missed.
-            let _ = killpg(Pid::from_raw(self.main), Signal::SIGKILL);
+            let _ = killpg(Pid::from_raw(main), Signal::SIGKILL);
         }
         for process in descendants {
             let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL); // It may have ended.
@@ -281,9 +531,9 @@ impl Init {
 
     /// Whether the main process's id still denotes the command's group. Once it is reaped and the
     /// group has no descendant, the kernel may reuse the id.
-    fn is_group_ours(&self, descendants: &[procfs::Process]) -> bool {
+    fn is_group_ours(&self, main: i32, descendants: &[procfs::Process]) -> bool {
         let mut descendants = descendants.iter();
-        self.ended.is_none() || descendants.any(|process| process.group == self.main)
+        self.ended.is_none() || descendants.any(|process| process.group == main)
     }
 }
 
@@ -299,7 +549,7 @@ mod tests {
     const EXITED: Termination = Termination::Exited(0);
 
     fn running() -> Init {
-        Init::of(10, Pid::from_raw(5))
+        Init::of(Some(10), Pid::from_raw(5))
     }
 
     fn after_end(kill_wanted: bool, grace_over: bool, sweeps: u32) -> Init {
@@ -352,10 +602,19 @@ mod tests {
         let left = [process(&format!("12 (left) S 1 10 {rest}"))];
         let other = [process(&format!("13 (other) S 1 11 {rest}"))];
         assert!(
-            running().is_group_ours(&other),
+            running().is_group_ours(10, &other),
             "a zombie at least is in it"
         );
-        assert!(after_end(false, false, 0).is_group_ours(&left));
-        assert!(!after_end(false, false, 0).is_group_ours(&other));
+        assert!(after_end(false, false, 0).is_group_ours(10, &left));
+        assert!(!after_end(false, false, 0).is_group_ours(10, &other));
+    }
+
+    #[test]
+    fn container_of_a_group_ends_only_when_it_is_killed() {
+        let mut group = Init::of(None, Pid::from_raw(5));
+        assert_eq!(group.step(true), Step::Wait);
+        group.signal(Signal::SIGQUIT as i32);
+        assert_eq!(group.step(false), Step::Kill);
+        assert_eq!(group.step(true), Step::End(EXITED, true));
     }
 }

@@ -24,8 +24,8 @@ pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,18 +34,20 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
 use nix::unistd::Pid;
 use protocol::ContainerId;
 use runtime::{Clock, Instant};
 
 use self::connection::AgentConnection;
+use self::init::Surroundings;
 pub use self::leftovers::is_over;
 use self::leftovers::take_over;
 use self::process_table::{Child, ProcessTable};
-use self::programs::Programs;
+use self::programs::{Programs, request_sockets};
 use self::wire::{
-    ContainerEnd, ContainerProgram, FORM, InitReport, InitRequest, LaunchRequest, LeftContainer,
-    ProgramEnd, Report, Request,
+    ContainerEnd, ContainerProgram, FORM, InitOrder, InitReport, InitRequest, LaunchRequest,
+    LeftContainer, ProgramEnd, Report, Request, Session,
 };
 use crate::host::accounts::OwnUser;
 use crate::host::sys::{self, Forked};
@@ -90,6 +92,8 @@ fn serve() -> io::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)?;
     let (inits, init_reports) = UnixDatagram::pair()?;
     inits.set_nonblocking(true)?;
+    // Reports come with the process id of their init.
+    nix::sys::socket::setsockopt(&inits, nix::sys::socket::sockopt::PassCred, &true)?;
     let mut zygote = Zygote {
         connection: AgentConnection::to(socket),
         signals: signals()?,
@@ -255,8 +259,10 @@ impl Zygote {
     fn disconnect_agent(&mut self) {
         self.connection.disconnect();
         // No agent waits for their ends or bounds their time.
-        for container_id in self.program_requests.keys() {
-            let _ = self.request_of_init(container_id, &InitRequest::KillAll);
+        let children = self.processes.children();
+        let all: Vec<_> = children.map(|child| child.container_id.clone()).collect();
+        for container_id in all {
+            let _ = self.request_of_init(&container_id, InitOrder::KillAll, &[]);
         }
         let now = self.clock.now();
         self.wait_deadline.get_or_insert(now + self.patience);
@@ -292,14 +298,13 @@ impl Zygote {
     /// Asks a container to stop until `deadline`, if it has no earlier one. An executor knows by
     /// itself that it must stop.
     fn terminate(&mut self, container_id: ContainerId, deadline: Instant) {
-        let Some((leader, child)) = self.processes.child(&container_id) else {
+        let Some(child) = self.processes.child(&container_id) else {
             return;
         };
-        if child.is_command && !child.kill_wanted {
-            // It has not been reaped, so the process is this one.
-            let _ = kill(Pid::from_raw(leader), Signal::SIGTERM);
+        let is_first = !std::mem::replace(&mut child.kill_wanted, true);
+        if child.is_command && is_first {
+            self.end_container(&container_id, Signal::SIGTERM, InitOrder::Terminate);
         }
-        child.kill_wanted = true;
         let ending = self.ending.entry(container_id).or_insert(Ending {
             deadline,
             is_overdue: false,
@@ -309,31 +314,49 @@ impl Zygote {
         }
     }
 
+    /// Asks a container init to end its container: by a signal, or a nested one by an order.
+    fn end_container(&self, container_id: &ContainerId, signal: Signal, order: InitOrder) {
+        match self.processes.leader(container_id) {
+            // It has not been reaped, so the process is this one.
+            Some(leader) => {
+                let _ = kill(Pid::from_raw(leader), signal);
+            }
+            None => {
+                if let Err(reason) = self.request_of_init(container_id, order, &[]) {
+                    eprintln!("executor-zygote: cannot end {container_id}: {reason}");
+                }
+            }
+        }
+    }
+
     /// Kills containers after their grace period: an init kills its processes, and is killed with
-    /// them if it takes too long.
+    /// them if it takes too long. A nested one is killed with its parent then.
     fn kill_overdue(&mut self) -> io::Result<()> {
         if self.ending.is_empty() {
             return Ok(());
         }
         let now = self.clock.now();
         let processes = &self.processes;
-        let mut to_kill = Vec::new();
+        let (mut to_end, mut to_kill) = (Vec::new(), Vec::new());
         self.ending.retain(|container_id, ending| {
-            let Some(leader) = processes.leader(container_id) else {
+            if !processes.has(container_id) {
                 return false; // It has ended.
-            };
+            }
             if now < ending.deadline {
                 return true;
             }
             if !ending.is_overdue {
-                let _ = kill(Pid::from_raw(leader), Signal::SIGQUIT); // Not reaped, as above.
+                to_end.push(container_id.clone());
                 ending.is_overdue = true;
                 ending.deadline = now + INIT_PATIENCE;
                 return true;
             }
-            to_kill.push(leader);
+            to_kill.extend(processes.leader(container_id));
             false
         });
+        for container_id in to_end {
+            self.end_container(&container_id, Signal::SIGQUIT, InitOrder::KillContainer);
+        }
         kill_trees(&to_kill)
     }
 
@@ -385,7 +408,9 @@ impl Zygote {
                 true
             }
             Request::Launch(request) => {
-                if let Some(report) = self.launch(*request) {
+                let count = request.session.map_or(0, Session::descriptors);
+                let descriptors = self.connection.take_descriptors(count);
+                if let Some(report) = self.launch(*request, &descriptors) {
                     self.send(report);
                 }
                 true
@@ -407,13 +432,21 @@ impl Zygote {
                 self.terminate(container_id, self.clock.now());
                 true
             }
+            Request::Signal {
+                container_id,
+                signal,
+            } => {
+                // It may have ended.
+                let _ = self.request_of_init(&container_id, InitOrder::Signal(signal), &[]);
+                true
+            }
             Request::RunProgram {
                 container_id,
                 program,
                 command,
             } => {
-                let run = InitRequest::Run { program, command };
-                if let Err(reason) = self.request_of_init(&container_id, &run) {
+                let run = InitOrder::Run { program, command };
+                if let Err(reason) = self.request_of_init(&container_id, run, &[]) {
                     self.send(Report::ProgramEnded {
                         container_id,
                         program,
@@ -427,23 +460,26 @@ impl Zygote {
                 program,
             } => {
                 // Its end is reported only if it was started.
-                let _ = self.request_of_init(&container_id, &InitRequest::Kill(program));
+                let _ = self.request_of_init(&container_id, InitOrder::Kill(program), &[]);
                 true
             }
         }
     }
 
-    /// Sends a request to a container init. Does not block.
+    /// Sends an order to a container init, through those of its parents. Does not block.
     fn request_of_init(
         &self,
         container_id: &ContainerId,
-        request: &InitRequest,
+        order: InitOrder,
+        descriptors: &[OwnedFd],
     ) -> Result<(), String> {
-        let socket = self.program_requests.get(container_id);
+        let socket = self.program_requests.get(&container_id.outermost());
         let socket = socket.ok_or("the container takes no further programs")?;
-        let bytes = serde_json::to_vec(request).map_err(|error| error.to_string())?;
-        let sent = socket.send(&bytes).map_err(|error| error.to_string());
-        sent.map(drop)
+        let to = container_id.clone();
+        let request = InitRequest { to, order };
+        let bytes = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+        let sent = sys::send(socket, &bytes, descriptors);
+        sent.map(drop).map_err(|error| error.to_string())
     }
 
     fn serve(&mut self, work_dir: &Path, patience: Duration) -> bool {
@@ -479,7 +515,7 @@ impl Zygote {
         let now = self.clock.now();
         let left = self.checkpointed.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
-            pid: self.processes.leader(container_id),
+            pid: self.processes.any_leader(container_id),
             age: self.processes.age(container_id, now),
         });
         let left = left.collect();
@@ -491,12 +527,19 @@ impl Zygote {
     }
 
     /// Starts a container. The start of its program is reported by its init.
-    fn launch(&mut self, request: LaunchRequest) -> Option<Report> {
+    fn launch(&mut self, request: LaunchRequest, descriptors: &[OwnedFd]) -> Option<Report> {
         let container_id = request.container_id.clone();
         if request.outlives {
             self.checkpointed.insert(container_id.clone());
         }
-        match self.fork_init(&request) {
+        let started = match container_id.parent() {
+            Some(parent) => {
+                let launched = self.launch_nested(&parent, &request, descriptors);
+                launched.map(|()| None)
+            }
+            None => self.fork_init(&request).map(Some),
+        };
+        match started {
             Ok(pid) => {
                 let LaunchRequest { plan, grace, .. } = request;
                 let cgroups = plan.process_cgroup.into_iter().chain(plan.cgroups);
@@ -512,7 +555,10 @@ impl Zygote {
                     since: self.clock.now(),
                     event: None,
                 };
-                self.processes.started(pid.as_raw(), child);
+                match pid {
+                    Some(pid) => self.processes.started(pid.as_raw(), child),
+                    None => self.processes.nested(child),
+                }
                 None
             }
             Err(reason) => {
@@ -525,6 +571,20 @@ impl Zygote {
         }
     }
 
+    /// Asks the init of its parent to start a container.
+    fn launch_nested(
+        &self,
+        parent: &ContainerId,
+        request: &LaunchRequest,
+        descriptors: &[OwnedFd],
+    ) -> Result<(), String> {
+        if !self.processes.has(parent) {
+            return Err("its parent has ended".to_owned());
+        }
+        let order = InitOrder::Launch(Box::new(request.clone()));
+        self.request_of_init(parent, order, descriptors)
+    }
+
     fn fork_init(&mut self, request: &LaunchRequest) -> Result<Pid, String> {
         let namespaces = request.plan.namespaces;
         // A process of another namespace has the id 0.
@@ -534,10 +594,8 @@ impl Zygote {
         };
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
-        let programs = match request.takes_programs {
-            true => Some(program_sockets().map_err(|error| format!("socket: {error}"))?),
-            false => None,
-        };
+        // Without a free descriptor it takes no further programs, and runs.
+        let programs = request_sockets().ok();
         let forked = sys::fork_into(isolate::clone_flags(namespaces));
         match forked.map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => {
@@ -552,7 +610,12 @@ impl Zygote {
                 let ended = self
                     .become_init(zygote, &request.sandbox, &out, &error)
                     .and_then(|signals| {
-                        init::run(request, &self.own, signals, programs, &self.init_reports)
+                        let surroundings = Surroundings {
+                            own: &self.own,
+                            reports: &self.init_reports,
+                            cgroup: None,
+                        };
+                        init::run(request, surroundings, signals, programs)
                     });
                 if let Err(error) = &ended {
                     eprintln!("container init: {error}");
@@ -571,12 +634,7 @@ impl Zygote {
         out: &File,
         error: &File,
     ) -> io::Result<SignalFd> {
-        nix::unistd::setsid()?;
-        nix::sys::prctl::set_child_subreaper(true)?;
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        if nix::unistd::getppid() != zygote {
-            return Err(io::Error::other("the zygote is gone"));
-        }
+        init::lead_session(zygote)?;
         nix::unistd::dup2_stdout(out)?;
         nix::unistd::dup2_stderr(error)?;
         std::env::set_current_dir(sandbox)?;
@@ -601,9 +659,12 @@ impl Zygote {
             if let Some(container_id) = &container_id {
                 self.program_requests.remove(container_id);
             }
-            match self.processes.reaped(pid.as_raw(), termination) {
-                Some(report) => self.send(report),
-                None => self.kill_group(container_id.as_ref()),
+            let reports = self.processes.reaped(pid.as_raw(), termination);
+            if reports.is_empty() {
+                self.kill_group(container_id.as_ref());
+            }
+            for report in reports {
+                self.send(report);
             }
         }
     }
@@ -622,16 +683,32 @@ impl Zygote {
         let mut buffer = [0; 16 * 1024];
         // Terminates: it does not block, and each init sends two reports, and one for each further
         // program.
-        while let Some(Ok(length)) = self.inits.as_ref().map(|inits| inits.recv(&mut buffer)) {
+        while let Some((length, pid)) = self.receive_report(&mut buffer) {
             match serde_json::from_slice::<InitReport>(&buffer[..length]) {
                 Ok(report) => {
-                    if let Some(report) = self.processes.note(report) {
+                    if let Some(report) = self.processes.note(report, pid) {
                         self.send(report);
                     }
                 }
                 Err(error) => eprintln!("executor-zygote: invalid report of an init: {error}"),
             }
         }
+    }
+
+    /// Receives a report with the process id of its sender.
+    fn receive_report(&self, buffer: &mut [u8]) -> Option<(usize, i32)> {
+        let inits = self.inits.as_ref()?;
+        let mut control = nix::cmsg_space!(UnixCredentials);
+        let mut bytes = [IoSliceMut::new(buffer)];
+        let flags = MsgFlags::empty();
+        let received = recvmsg::<()>(inits.as_raw_fd(), &mut bytes, Some(&mut control), flags);
+        let received = received.ok()?;
+        let mut attached = received.cmsgs().ok()?;
+        let pid = attached.find_map(|one| match one {
+            ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.pid()),
+            _ => None,
+        });
+        Some((received.bytes, pid?))
     }
 
     fn sweep(&mut self) -> io::Result<()> {
@@ -703,13 +780,6 @@ fn kill_trees(leaders: &[i32]) -> io::Result<()> {
         kill_all(&all);
     }
     Ok(())
-}
-
-/// The zygote's end, which does not block, and the init's end of a socket for requests.
-fn program_sockets() -> io::Result<(UnixDatagram, UnixDatagram)> {
-    let (ours, theirs) = UnixDatagram::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((ours, theirs))
 }
 
 fn open_output(sandbox: &Path) -> Result<(File, File), String> {

@@ -33,11 +33,21 @@ pub struct Child {
     pub event: Option<InitEvent>,
 }
 
+/// A nested container.
+#[derive(Debug)]
+struct Nested {
+    child: Child,
+    /// Its init, once started.
+    pid: Option<i32>,
+}
+
 /// The children and the delayed reports.
 #[derive(Debug, Default)]
 pub struct ProcessTable {
     children: BTreeMap<i32, Child>,
     leaders: BTreeMap<ContainerId, i32>,
+    /// Nested containers, whose inits are children of other inits.
+    nested: BTreeMap<ContainerId, Nested>,
     ended_leaders: BTreeSet<i32>,
     held: Vec<Report>,
     sweeps: u32,
@@ -52,21 +62,42 @@ impl ProcessTable {
         self.children.insert(pid, child);
     }
 
-    /// The session leader of a container.
+    /// Adds a nested container.
+    pub fn nested(&mut self, child: Child) {
+        let container_id = child.container_id.clone();
+        self.nested
+            .insert(container_id, Nested { child, pid: None });
+    }
+
+    /// The session leader of a container that is not nested: a child that is not reaped.
     pub fn leader(&self, container_id: &ContainerId) -> Option<i32> {
         self.leaders.get(container_id).copied()
     }
 
-    /// A container with its session leader, if it lives.
-    pub fn child(&mut self, container_id: &ContainerId) -> Option<(i32, &mut Child)> {
-        let pid = self.leader(container_id)?;
-        Some((pid, self.children.get_mut(&pid)?))
+    /// The session leader of any container, once started.
+    pub fn any_leader(&self, container_id: &ContainerId) -> Option<i32> {
+        let nested = self.nested.get(container_id);
+        self.leader(container_id).or_else(|| nested?.pid)
+    }
+
+    /// Whether a container lives.
+    pub fn has(&self, container_id: &ContainerId) -> bool {
+        self.leaders.contains_key(container_id) || self.nested.contains_key(container_id)
+    }
+
+    /// A container, if it lives.
+    pub fn child(&mut self, container_id: &ContainerId) -> Option<&mut Child> {
+        match self.leader(container_id) {
+            Some(pid) => self.children.get_mut(&pid),
+            None => Some(&mut self.nested.get_mut(container_id)?.child),
+        }
     }
 
     /// The time since the start of a container; zero if it has ended.
     pub fn age(&self, container_id: &ContainerId, now: Instant) -> Duration {
         let child = self.leader(container_id);
         let child = child.and_then(|pid| self.children.get(&pid));
+        let child = child.or_else(|| Some(&self.nested.get(container_id)?.child));
         child.map_or(Duration::ZERO, |child| now - child.since)
     }
 
@@ -77,7 +108,8 @@ impl ProcessTable {
 
     /// The living containers.
     pub fn children(&self) -> impl Iterator<Item = &Child> {
-        self.children.values()
+        let nested = self.nested.values().map(|nested| &nested.child);
+        self.children.values().chain(nested)
     }
 
     /// Whether no child and no stray is left.
@@ -85,83 +117,64 @@ impl ProcessTable {
         self.children.is_empty() && self.held.is_empty() && !self.sweep_wanted
     }
 
-    /// Handles the report of an init. Returns the report for the agent, if it needs one at once.
-    pub fn note(&mut self, report: InitReport) -> Option<Report> {
+    /// Handles a report of the init `pid`. Returns the report for the agent, if it needs one at
+    /// once.
+    pub fn note(&mut self, report: InitReport, pid: i32) -> Option<Report> {
         let InitReport {
             container_id,
             event,
         } = report;
-        let (pid, child) = self.child(&container_id)?;
-        if let InitEvent::ProgramEnded { program, end } = event {
-            return Some(Report::ProgramEnded {
-                container_id,
-                program,
-                end,
-            });
+        let child = self.child(&container_id)?;
+        match event {
+            InitEvent::ProgramEnded { program, end } => {
+                return Some(Report::ProgramEnded {
+                    container_id,
+                    program,
+                    end,
+                });
+            }
+            InitEvent::Gone(termination) => {
+                let nested = self.nested.remove(&container_id)?;
+                // What it left behind is killed by the init of its parent.
+                return Some(end_of(nested.child, termination).0);
+            }
+            _ => {}
         }
         let is_started = event == InitEvent::Started;
         child.event = Some(event);
+        if is_started && let Some(nested) = self.nested.get_mut(&container_id) {
+            nested.pid = Some(pid);
+        }
+        let pid = self.leader(&container_id).unwrap_or(pid);
         is_started.then_some(Report::Started { container_id, pid })
     }
 
-    /// Handles a reaped child. Returns the report if it need not wait for a sweep.
-    pub fn reaped(&mut self, pid: i32, termination: Termination) -> Option<Report> {
+    /// Handles a reaped child. Returns the reports that need not wait for a sweep: those of nested
+    /// containers, which end with it, before its own.
+    pub fn reaped(&mut self, pid: i32, termination: Termination) -> Vec<Report> {
         let Some(child) = self.children.remove(&pid) else {
             // A stray ended; its children were reparented to the zygote.
             self.sweep_wanted = true;
-            return None;
+            return Vec::new();
         };
         self.leaders.remove(&child.container_id);
-        let container_id = child.container_id;
-        let exited = |end| Report::Exited {
-            container_id: container_id.clone(),
-            end,
-        };
-        let failed = |reason| Report::Failed {
-            container_id: container_id.clone(),
-            reason,
-        };
-        let (report, is_clean) = match child.event {
-            Some(InitEvent::Ended {
-                termination,
-                kill_wanted,
-                is_clean,
-            }) => {
-                let end = match child.is_command {
-                    true => ContainerEnd::Command {
-                        termination,
-                        kill_wanted,
-                    },
-                    false => ContainerEnd::Leader(termination),
-                };
-                (exited(end), is_clean)
-            }
-            Some(InitEvent::NotStarted(reason)) if child.is_command => {
-                (exited(ContainerEnd::CommandNotStarted(reason)), true)
-            }
-            Some(InitEvent::NotStarted(reason) | InitEvent::NotIsolated(reason)) => {
-                (failed(reason), true)
-            }
-            Some(InitEvent::Started) if child.kill_wanted && child.is_command => {
-                let end = ContainerEnd::Command {
-                    termination,
-                    kill_wanted: true,
-                };
-                (exited(end), false)
-            }
-            // The reports of further programs are not kept.
-            Some(InitEvent::Started | InitEvent::ProgramEnded { .. }) | None => {
-                (exited(ContainerEnd::Leader(termination)), false)
-            }
-        };
+        let nested = self.nested.keys();
+        let nested = nested.filter(|nested| nested.is_inside(&child.container_id));
+        // The innermost first.
+        let nested: Vec<ContainerId> = nested.rev().cloned().collect();
+        let nested = nested.iter().filter_map(|id| self.nested.remove(id));
+        let killed = Termination::Signaled(nix::libc::SIGKILL);
+        let mut reports: Vec<Report> = nested.map(|one| end_of(one.child, killed).0).collect();
+        let (report, is_clean) = end_of(child, termination);
+        reports.push(report);
         if is_clean {
-            return Some(report);
+            return reports;
         }
         self.ended_leaders.insert(pid);
-        self.held.push(report);
+        self.held.extend(reports);
         self.sweep_wanted = true;
         self.sweeps = 0;
-        None
+        Vec::new()
     }
 
     /// Whether a sweep for strays is needed.
@@ -201,6 +214,52 @@ impl ProcessTable {
     }
 }
 
+/// The report of a container whose init has ended, and whether it has killed all its processes.
+fn end_of(child: Child, termination: Termination) -> (Report, bool) {
+    let container_id = child.container_id;
+    let exited = |end| Report::Exited {
+        container_id: container_id.clone(),
+        end,
+    };
+    let failed = |reason| Report::Failed {
+        container_id: container_id.clone(),
+        reason,
+    };
+    match child.event {
+        Some(InitEvent::Ended {
+            termination,
+            kill_wanted,
+            is_clean,
+        }) => {
+            let end = match child.is_command {
+                true => ContainerEnd::Command {
+                    termination,
+                    kill_wanted,
+                },
+                false => ContainerEnd::Leader(termination),
+            };
+            (exited(end), is_clean)
+        }
+        Some(InitEvent::NotStarted(reason)) if child.is_command => {
+            (exited(ContainerEnd::CommandNotStarted(reason)), true)
+        }
+        Some(InitEvent::NotStarted(reason) | InitEvent::NotIsolated(reason)) => {
+            (failed(reason), true)
+        }
+        Some(InitEvent::Started) if child.kill_wanted && child.is_command => {
+            let end = ContainerEnd::Command {
+                termination,
+                kill_wanted: true,
+            };
+            (exited(end), false)
+        }
+        // The reports about others are not kept.
+        Some(InitEvent::Started | InitEvent::ProgramEnded { .. } | InitEvent::Gone(_)) | None => {
+            (exited(ContainerEnd::Leader(termination)), false)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,18 +295,20 @@ mod tests {
         ContainerId::new(name).unwrap()
     }
 
-    fn exited(name: &str, end: ContainerEnd) -> Option<Report> {
-        Some(Report::Exited {
+    fn exited(name: &str, end: ContainerEnd) -> Report {
+        Report::Exited {
             container_id: container(name),
             end,
-        })
+        }
     }
 
     fn note(table: &mut ProcessTable, name: &str, event: InitEvent) -> Option<Report> {
-        table.note(InitReport {
-            container_id: container(name),
+        let container_id = container(name);
+        let report = InitReport {
+            container_id,
             event,
-        })
+        };
+        table.note(report, 7)
     }
 
     #[test]
@@ -271,7 +332,7 @@ mod tests {
             kill_wanted: false,
         };
         let report = table.reaped(200, Termination::Exited(0));
-        assert_eq!(report, exited("c", end));
+        assert_eq!(report, [exited("c", end)]);
         assert!(!table.must_sweep() && table.is_idle());
         assert_eq!(table.leader(&container("c")), None);
     }
@@ -283,7 +344,7 @@ mod tests {
         note(&mut table, "c", InitEvent::NotStarted("no file".into()));
         let end = ContainerEnd::CommandNotStarted("no file".into());
         let report = table.reaped(200, Termination::Exited(0));
-        assert_eq!(report, exited("c", end));
+        assert_eq!(report, [exited("c", end)]);
     }
 
     #[test]
@@ -292,10 +353,10 @@ mod tests {
             let mut table = ProcessTable::default();
             table.started(200, child("c", true));
             note(&mut table, "c", InitEvent::Started);
-            let (_, child) = table.child(&container("c")).unwrap();
+            let child = table.child(&container("c")).unwrap();
             child.kill_wanted = kill_wanted;
             let termination = Termination::Signaled(9);
-            assert_eq!(table.reaped(200, termination), None);
+            assert_eq!(table.reaped(200, termination), []);
             assert!(table.must_sweep());
             let end = match kill_wanted {
                 true => ContainerEnd::Command {
@@ -304,7 +365,7 @@ mod tests {
                 },
                 false => ContainerEnd::Leader(termination),
             };
-            assert_eq!(table.swept(0).pop(), exited("c", end));
+            assert_eq!(table.swept(0), [exited("c", end)]);
         }
     }
 
@@ -322,7 +383,7 @@ mod tests {
         note(&mut table, "c", ended);
         let end = ContainerEnd::Leader(Termination::Exited(3));
         let report = table.reaped(200, Termination::Exited(0));
-        assert_eq!(report, exited("c", end));
+        assert_eq!(report, [exited("c", end)]);
     }
 
     #[test]
@@ -340,7 +401,7 @@ mod tests {
                 reason: "no".into(),
             };
             let report = table.reaped(200, Termination::Exited(0));
-            assert_eq!(report, Some(failed));
+            assert_eq!(report, [failed]);
         }
     }
 
@@ -349,7 +410,7 @@ mod tests {
         let mut table = ProcessTable::default();
         table.started(200, child("killed", true));
         table.started(300, child("well", true));
-        assert_eq!(table.reaped(200, Termination::Signaled(9)), None);
+        assert_eq!(table.reaped(200, Termination::Signaled(9)), []);
         assert!(table.must_sweep());
         // 201 was reparented to the zygote, 202 left the session, 203 is in the session with
         // another parent; 301 still has its executor.
@@ -380,9 +441,49 @@ mod tests {
     }
 
     #[test]
+    fn nested_container_ends_by_itself_or_with_its_parent() {
+        let mut table = ProcessTable::default();
+        table.started(200, child("a", false));
+        for name in ["a.b", "a.c", "a.c.d"] {
+            table.nested(child(name, true));
+            let started = Report::Started {
+                container_id: container(name),
+                pid: 7,
+            };
+            assert_eq!(note(&mut table, name, InitEvent::Started), Some(started));
+        }
+        assert_eq!(table.leader(&container("a.b")), None, "not a child");
+        assert_eq!(table.any_leader(&container("a.b")), Some(7));
+        let ended = InitEvent::Ended {
+            termination: Termination::Exited(3),
+            kill_wanted: false,
+            is_clean: true,
+        };
+        assert_eq!(note(&mut table, "a.b", ended.clone()), None);
+        let gone = note(&mut table, "a.b", InitEvent::Gone(Termination::Exited(0)));
+        let end = ContainerEnd::Command {
+            termination: Termination::Exited(3),
+            kill_wanted: false,
+        };
+        assert_eq!(gone, Some(exited("a.b", end)));
+        assert!(!table.has(&container("a.b")) && table.has(&container("a.c.d")));
+        note(&mut table, "a", ended);
+        let killed = ContainerEnd::Leader(Termination::Signaled(9));
+        let own = ContainerEnd::Leader(Termination::Exited(3));
+        let reports = table.reaped(200, Termination::Exited(0));
+        let expected = [
+            exited("a.c.d", killed.clone()),
+            exited("a.c", killed),
+            exited("a", own),
+        ];
+        assert_eq!(reports, expected);
+        assert!(table.is_idle());
+    }
+
+    #[test]
     fn ended_stray_triggers_a_sweep() {
         let mut table = ProcessTable::default();
-        assert_eq!(table.reaped(999, Termination::Exited(0)), None);
+        assert_eq!(table.reaped(999, Termination::Exited(0)), []);
         assert!(table.must_sweep());
         assert_eq!(table.swept(0), []);
     }

@@ -1,29 +1,49 @@
-//! Further programs in a container, for example the commands of checks.
+//! What a container init runs beside its own program: further programs, for example the commands of
+//! checks, and the inits of nested containers.
 //!
-//! The container init starts them on request of the zygote, so they have its namespaces, its
-//! control group and its limits without further steps. Each leads a process group, which is killed
-//! with it. They count as processes of the container: its end kills them.
+//! The init starts them on request of the zygote, so they have its namespaces, its control group and
+//! its limits without further steps. A program leads a process group, which is killed with it. All
+//! count as processes of the container: its end kills them.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use protocol::{CommandInfo, Termination, Uuid};
+use protocol::{ContainerId, Termination, Uuid};
 
-use super::wire::{InitEvent, InitRequest, ProgramEnd};
-use crate::host::procfs;
+use super::wire::{InitEvent, InitOrder, InitRequest, ProgramEnd};
+use crate::host::{procfs, sys};
 
 /// Maximum bytes of a request; the usual bound of a datagram in Linux.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
 
-/// The further programs of one container.
+/// The further programs and nested containers of one container.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     requests: Option<UnixDatagram>,
     running: BTreeMap<i32, Uuid>,
+    nested: BTreeMap<i32, Nested>,
+}
+
+/// The init of a nested container.
+#[derive(Debug)]
+pub(super) struct Nested {
+    pub(super) container_id: ContainerId,
+    /// For its requests.
+    pub(super) requests: UnixDatagram,
+}
+
+/// The sender's end, which does not block, and the init's end of a socket for requests.
+pub(super) fn request_sockets() -> Result<(UnixDatagram, UnixDatagram), String> {
+    let sockets = UnixDatagram::pair().and_then(|(ours, theirs)| {
+        ours.set_nonblocking(true)?;
+        Ok((ours, theirs))
+    });
+    sockets.map_err(|error: io::Error| format!("socket: {error}"))
 }
 
 impl Programs {
@@ -31,7 +51,7 @@ impl Programs {
     pub(super) fn on_request(requests: Option<UnixDatagram>) -> Self {
         Self {
             requests,
-            running: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -40,37 +60,46 @@ impl Programs {
         self.requests.as_ref().map(AsFd::as_fd)
     }
 
-    /// Handles one request, if there is one. Returns the report of a program that does not start.
-    pub(super) fn handle_request(
-        &mut self,
-        start: impl FnOnce(&CommandInfo) -> Result<i32, String>,
-    ) -> Option<InitEvent> {
+    /// Receives a request to the init of `own`, if there is one. Those to nested containers are
+    /// passed on.
+    pub(super) fn receive(&self, own: &ContainerId) -> Option<(InitOrder, Vec<OwnedFd>)> {
         let requests = self.requests.as_ref()?;
         let mut buffer = vec![0; REQUEST_BYTES_MAX];
-        let length = requests.recv(&mut buffer).ok()?;
-        match serde_json::from_slice(&buffer[..length]) {
-            Ok(InitRequest::Run { program, command }) => match start(&command) {
-                Ok(pid) => {
-                    self.running.insert(pid, program);
-                }
-                Err(reason) => {
-                    let end = ProgramEnd::NotStarted(reason);
-                    return Some(InitEvent::ProgramEnded { program, end });
-                }
-            },
-            Ok(InitRequest::Kill(program)) => {
-                let found = self.running.iter().find(|(_, one)| **one == program);
-                if let Some((&pid, _)) = found {
-                    kill_tree(pid);
+        let (length, descriptors) = sys::receive(requests, &mut buffer).ok()?;
+        match serde_json::from_slice::<InitRequest>(&buffer[..length]) {
+            Ok(InitRequest { to, order }) if to == *own => return Some((order, descriptors)),
+            Ok(InitRequest { to, .. }) => {
+                let is_there =
+                    |one: &&Nested| one.container_id == to || to.is_inside(&one.container_id);
+                if let Some(nested) = self.nested.values().find(is_there) {
+                    // One that takes no more is being killed.
+                    let _ = sys::send(&nested.requests, &buffer[..length], &descriptors);
                 }
             }
-            Ok(InitRequest::KillAll) => self.kill_all(),
             Err(error) => eprintln!("container init: invalid request: {error}"),
         }
         None
     }
 
-    /// Kills all of them. None is reaped, so their ids are valid.
+    /// A further program was started.
+    pub(super) fn started(&mut self, pid: i32, program: Uuid) {
+        self.running.insert(pid, program);
+    }
+
+    /// The init of a nested container was forked.
+    pub(super) fn nested_forked(&mut self, pid: i32, nested: Nested) {
+        self.nested.insert(pid, nested);
+    }
+
+    /// Kills a further program.
+    pub(super) fn kill(&self, program: Uuid) {
+        let found = self.running.iter().find(|(_, one)| **one == program);
+        if let Some((&pid, _)) = found {
+            kill_tree(pid);
+        }
+    }
+
+    /// Kills all further programs. None is reaped, so their ids are valid.
     pub(super) fn kill_all(&self) {
         self.running.keys().for_each(|&pid| kill_tree(pid));
     }
@@ -86,11 +115,31 @@ impl Programs {
         }
     }
 
-    /// The report of a reaped child, if it is one of them.
+    /// The report of a reaped child, if it is a further program.
     pub(super) fn reaped(&mut self, pid: i32, termination: Termination) -> Option<InitEvent> {
         let program = self.running.remove(&pid)?;
         let end = ProgramEnd::Ended(termination);
         Some(InitEvent::ProgramEnded { program, end })
+    }
+
+    /// The container of a reaped child, if it is the init of a nested one.
+    pub(super) fn nested_reaped(&mut self, pid: i32) -> Option<ContainerId> {
+        let nested = self.nested.remove(&pid)?;
+        Some(nested.container_id)
+    }
+
+    /// Kills what a nested container has left behind: its init was killed, and this process
+    /// inherited its children. `main` is not one of them.
+    pub(super) fn kill_left_behind(&self, main: Option<i32>) {
+        let own = nix::unistd::getpid().as_raw();
+        let children = procfs::descendants_of(own).unwrap_or_default();
+        let children = children.iter().filter(|process| process.parent == own);
+        let unknown = children.map(|process| process.pid).filter(|pid| {
+            !self.running.contains_key(pid) && !self.nested.contains_key(pid) && main != Some(*pid)
+        });
+        for pid in unknown {
+            kill_tree(pid);
+        }
     }
 }
 
@@ -98,6 +147,7 @@ impl Programs {
 fn kill_tree(pid: i32) {
     let descendants = procfs::descendants_of(pid).unwrap_or_default();
     let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     for process in descendants {
         let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL); // It may have ended.
     }

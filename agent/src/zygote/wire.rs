@@ -30,12 +30,14 @@ pub enum ContainerProgram {
     Command(CommandInfo),
     /// A custom executor.
     Executor(CommandInfo),
+    /// None: it holds the containers of a task group until it is killed.
+    Group,
 }
 
 /// A container to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRequest {
-    /// Its id.
+    /// Its id. The init of its parent starts a nested one.
     pub container_id: ContainerId,
     /// The program.
     pub program: ContainerProgram,
@@ -51,10 +53,27 @@ pub struct LaunchRequest {
     pub outlives: bool,
     /// How long it may take to stop after the end of its agent.
     pub grace: Duration,
-    /// Its control groups, namespaces and the like.
+    /// Its control groups, namespaces and the like. A nested one without control groups is in those
+    /// of its parent.
     pub plan: LaunchPlan,
-    /// Whether further programs may be started in it. Costs the zygote a descriptor.
-    pub takes_programs: bool,
+    /// What a session needs; `None` for other containers.
+    pub session: Option<Session>,
+}
+
+/// A container that is nested in another to look at it. It is in its parent's sandbox, with its
+/// environment, user and rights. Its standard input, output and error are descriptors that come
+/// with the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Whether the descriptor is one terminal, otherwise there are three of pipes.
+    pub has_terminal: bool,
+}
+
+impl Session {
+    /// How many descriptors come with the request.
+    pub fn descriptors(self) -> usize {
+        if self.has_terminal { 1 } else { 3 }
+    }
 }
 
 /// How a further program in a container ended.
@@ -133,6 +152,13 @@ pub enum Request {
         /// The container.
         container_id: ContainerId,
     },
+    /// Send a signal to the program of a nested container.
+    Signal {
+        /// The container.
+        container_id: ContainerId,
+        /// Its number.
+        signal: i32,
+    },
     /// Start a further program in a container, as its user and with its environment. Its output is
     /// appended to `stderr`. `ProgramEnded` follows, unless the container ends. It does not outlive
     /// the agent.
@@ -203,7 +229,24 @@ pub enum Report {
 
 /// A request of the zygote to a container init: one JSON object in one datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum InitRequest {
+pub struct InitRequest {
+    /// The container of that init; its parents' inits pass the request on.
+    pub to: ContainerId,
+    /// What to do.
+    pub order: InitOrder,
+}
+
+/// What a container init is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitOrder {
+    /// Start a nested container.
+    Launch(Box<LaunchRequest>),
+    /// End this nested container: SIGTERM to all processes of a command. Others get it as a signal.
+    Terminate,
+    /// Kill all processes of this nested container. Others get it as a signal.
+    KillContainer,
+    /// Send this signal to the program.
+    Signal(i32),
     /// Start a further program.
     Run {
         /// Its id.
@@ -244,6 +287,8 @@ pub enum InitEvent {
         /// Whether all processes that it started have ended too.
         is_clean: bool,
     },
+    /// The init of a nested container has ended. Reported by the init of its parent.
+    Gone(Termination),
     /// A further program has ended.
     ProgramEnded {
         /// Its id.

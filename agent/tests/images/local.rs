@@ -1,5 +1,8 @@
 //! Images of a local registry: layouts, archives, and the store.
 
+use std::io::Write;
+use std::process::Command;
+
 use super::builder::*;
 use super::*;
 
@@ -137,6 +140,62 @@ fn wrong_image_is_refused_with_a_reason() {
             assert!(wrong.contains(reason), "{name}: {wrong}");
         }
         assert_eq!((world.stored("images"), world.stored("staging")), (0, 0));
+    });
+}
+
+/// A disk of 12 MiB, mounted.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, and a line with the reason, where it cannot be had.
+    fn mount(path: &Path) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=12m", "images"]);
+        let mounted = mounted.arg(path).output().unwrap();
+        if !mounted.status.success() {
+            let problem = String::from_utf8_lossy(&mounted.stderr);
+            _ = writeln!(std::io::stderr(), "skipped: {}", problem.trim());
+            return None;
+        }
+        Some(Self(path.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: the store is still open.
+        _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn full_disk_ends_a_pull_and_leaves_nothing() {
+    let directory = directory();
+    let Some(disk) = SmallDisk::mount(&directory.path().join("store")) else {
+        return;
+    };
+    let big = [layer_of(&"x".repeat(20 << 20))];
+    let download = BuiltImage::with_packed("run", &big, &big);
+    let unpacked = BuiltImage::with_packed("run", &big, &[gzip(&big[0])]);
+    let small = two_layers("1");
+    let built = small.clone();
+    let prepare = move |registry: &Path, _: &mut ImageSettings| {
+        for (name, image) in [("big", download), ("packed", unpacked), ("small", small)] {
+            write_directory(&registry.join(name), &image.layout(only_tag(&image)));
+        }
+    };
+    world_in(directory, prepare, |world| async move {
+        for (name, reason) in [
+            ("big:1", "the disk of the image store is full: needs"),
+            ("packed:1", "layer 1: entry `etc/b`: the disk of the image"),
+        ] {
+            let wrong = world.get(name).await.unwrap_err();
+            assert!(wrong.contains(reason), "{name}: {wrong}");
+            assert_eq!((world.stored("images"), world.stored("staging")), (0, 0));
+        }
+        check(&world.get("small:1").await.unwrap(), &built, "1");
+        drop(disk);
     });
 }
 

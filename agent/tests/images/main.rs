@@ -53,11 +53,15 @@ fn world<F: Future>(
     prepare: impl FnOnce(&Path, &mut ImageSettings),
     story: impl FnOnce(World) -> F,
 ) -> F::Output {
+    world_in(directory(), prepare, story)
+}
+
+fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     // The puller is `nobody`.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(directory.path(), readable).unwrap();
-    world_in(directory, prepare, story)
+    directory
 }
 
 fn world_in<F: Future>(

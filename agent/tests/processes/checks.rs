@@ -376,7 +376,7 @@ fn further_programs_end_with_their_agent() {
         outlives: true,
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
-        takes_programs: true,
+        session: None,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();

@@ -11,7 +11,9 @@ mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod fetcher;
+mod groups;
 mod mounts;
+mod nested;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -494,6 +496,7 @@ fn a_task_sees_nothing_of_its_agents_environment() {
 fn with_executor(id: &str, command: CommandInfo) -> TaskInfo {
     let executor = ExecutorInfo {
         executor_id: ExecutorId::new(id).unwrap(),
+        kind: protocol::ExecutorKind::Custom,
         name: String::new(),
         command,
         resources: "cpus:0.1;mem:32".parse().unwrap(),
@@ -993,7 +996,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         outlives: true,
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
-        takes_programs: false,
+        session: None,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use protocol::message::state::StateValue;
 use protocol::{
-    AgentId, ExecutorId, Filters, FrameworkId, FrameworkInfo, KillPolicy, OfferId, Operation,
-    OperationId, OperationStatus, TaskId, TaskInfo, TaskStatus, Wants,
+    AgentId, ExecutorId, ExecutorInfo, Filters, FrameworkId, FrameworkInfo, KillPolicy, OfferId,
+    Operation, OperationId, OperationStatus, TaskId, TaskInfo, TaskStatus, Wants,
 };
 use runtime::TellError;
 use tokio::sync::watch;
@@ -273,6 +273,14 @@ macro_rules! call_methods {
             /// declined with the default filters.
             pub fn launch($($receiver)*, offers: Vec<OfferId>, tasks: Vec<TaskInfo>) -> $result {
                 let operations = vec![Operation::Launch { tasks }];
+                $self.perform(Call::Accept { offers, operations, filters: Filters::default() })
+            }
+            /// Launches `tasks` together on offers of one agent and one role, under the default
+            /// executor `executor`: all of them or none. The remaining resources are declined with
+            /// the default filters.
+            pub fn launch_group($($receiver)*, offers: Vec<OfferId>, executor: ExecutorInfo, tasks: Vec<TaskInfo>) -> $result {
+                let executor = Box::new(executor);
+                let operations = vec![Operation::LaunchGroup { executor, tasks }];
                 $self.perform(Call::Accept { offers, operations, filters: Filters::default() })
             }
             /// Declines offers. Similar ones are not sent for the time in `filters`.

@@ -29,7 +29,7 @@ use crate::state::effects::{Effects, SendEffects, ToAgent, ToAllocator};
 use crate::state::size::in_frames;
 use crate::state::{MasterState, freed_offer, master_status, sum};
 use crate::tasks::{Freed, Task};
-use crate::validation::{self, TaskInvalid, TaskRules};
+use crate::validation::{self, Needs, TaskInvalid, TaskRules};
 
 /// The sum of the valid offers of one call.
 struct AcceptedOffers {
@@ -224,11 +224,7 @@ impl MasterState {
             Operation::LaunchGroup { executor, tasks } => {
                 self.frameworks
                     .count(framework, FrameworkCounter::LaunchGroup, 1);
-                let invalid = self.group_refusal(framework, taken, &executor, &tasks, work);
-                for task in tasks {
-                    let reason = Reason::TaskGroupInvalid;
-                    self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
-                }
+                self.launch_group(framework, taken, &executor, tasks, work, now, out);
             }
             Operation::Convert { id, conversion } => {
                 if let Some(dealing) = FrameworkCounter::operation(conversion.name()) {
@@ -403,30 +399,84 @@ impl MasterState {
         }
     }
 
-    /// Why a group is not run: the resources do not suffice, or there is no executor for it.
-    fn group_refusal(
+    /// Validates a group, and launches all of its tasks or none. An empty one is ignored: no
+    /// status could report it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a status is made of as many things"
+    )]
+    fn launch_group(
+        &mut self,
+        framework: &FrameworkId,
+        taken: &AcceptedOffers,
+        executor: &ExecutorInfo,
+        mut tasks: Vec<TaskInfo>,
+        work: &mut AcceptContext,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let group = tasks.first().map(|task| task.task_id.clone());
+        for task in &mut tasks {
+            task.executor.get_or_insert_with(|| executor.clone());
+            task.group.clone_from(&group);
+        }
+        let needs = match self.check_group(framework, taken, executor, &tasks, work) {
+            Ok(needs) => needs,
+            Err((reason, invalid)) => {
+                for task in tasks {
+                    self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
+                }
+                return;
+            }
+        };
+        for (mut task, needs) in tasks.into_iter().zip(needs) {
+            self.copy_shared(framework, taken, &task, work, out);
+            // The group's resources were checked together.
+            work.remaining.saturating_sub_assign(&needs.total);
+            self.place(framework, &mut task, needs);
+            work.done = true;
+            work.launched.push(task);
+        }
+    }
+
+    /// Checks whether a group may be launched; returns the resources of each task.
+    fn check_group(
         &self,
         framework: &FrameworkId,
         taken: &AcceptedOffers,
         executor: &ExecutorInfo,
         tasks: &[TaskInfo],
         work: &AcceptContext,
-    ) -> TaskInvalid {
-        let lacking = self.frameworks.get(framework).and_then(|framework| {
-            let rules = TaskRules {
-                framework,
-                agent_id: &taken.agent_id,
-                role: &taken.role,
-                remaining: &work.remaining,
-                tasks: &self.tasks,
-                policy: &self.policy,
-            };
-            rules.group_needs(executor, tasks).err()
+    ) -> Result<Vec<Needs>, (Reason, TaskInvalid)> {
+        let invalid = |invalid| (Reason::TaskGroupInvalid, invalid);
+        let framework = self.frameworks.get(framework).ok_or_else(|| {
+            let expected = "a framework that is subscribed";
+            invalid(Invalid::new("framework_id", framework, expected).into())
+        })?;
+        let caller = Caller::framework(&self.policy.acls, &framework.info);
+        let mut forbidden = tasks.iter().rev().filter_map(|task| {
+            let forbidden = caller.run(task, &framework.info).err()?;
+            Some(validation::unauthorized_member(task, framework, &forbidden))
         });
-        lacking.unwrap_or_else(|| {
-            let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
-            Invalid::new("type", "LAUNCH_GROUP", expected).into()
-        })
+        if let Some(problem) = forbidden.next() {
+            return Err((Reason::TaskGroupUnauthorized, problem));
+        }
+        // Each task may have a copy of a shared volume.
+        let remaining = work.remaining.non_shared() + &work.shared;
+        let rules = TaskRules {
+            framework,
+            agent_id: &taken.agent_id,
+            role: &taken.role,
+            remaining: &remaining,
+            tasks: &self.tasks,
+            policy: &self.policy,
+        };
+        let needs = rules.check_group(executor, tasks).map_err(invalid)?;
+        for (task, needs) in tasks.iter().zip(&needs) {
+            self.check_long(&framework.id, task, needs)
+                .map_err(|invalid| (Reason::InvalidOffers, invalid.into()))?;
+        }
+        Ok(needs)
     }
 
     /// Adds another copy of each shared volume that this task wants and an earlier one has used.
@@ -516,17 +566,22 @@ impl MasterState {
         remaining.subtract(&needs.total).map_err(|shortage| {
             invalid(Invalid::new("task.resources", shortage, "what is offered").into())
         })?;
+        self.place(&framework.id.clone(), task, needs);
+        Ok(())
+    }
+
+    /// Records a valid task.
+    fn place(&mut self, framework: &FrameworkId, task: &mut TaskInfo, needs: Needs) {
         task.resources = needs.task.clone();
         if let (Some(executor), Some((resources, _))) = (&mut task.executor, needs.executor) {
             executor.resources = resources;
         }
-        let placed = Task::placed(framework.id.clone(), task, needs.task, TaskState::Staging);
+        let placed = Task::placed(framework.clone(), task, needs.task, TaskState::Staging);
         self.forget_revocation(&placed.framework_id, &placed.id);
         self.tasks.insert(placed, task.executor.as_ref());
-        Ok(())
     }
 
-    /// Sends tasks to their agent, several per message.
+    /// Sends tasks to their agent, several per message, and a group in one.
     fn run(
         &self,
         framework: &FrameworkId,
@@ -539,7 +594,7 @@ impl MasterState {
         else {
             return;
         };
-        for tasks in in_frames(tasks) {
+        for tasks in whole_groups(tasks) {
             let framework = framework.info.clone();
             out.agent(&agent.pid, ToAgent::Run(RunTasks { framework, tasks }));
         }
@@ -599,6 +654,28 @@ impl MasterState {
             self.recovered(freed, None, out);
         }
     }
+}
+
+/// Tasks in pieces for one message each, with no group in two.
+fn whole_groups(tasks: Vec<TaskInfo>) -> Vec<Vec<TaskInfo>> {
+    if tasks.iter().all(|task| task.group.is_none()) {
+        return in_frames(tasks);
+    }
+    let mut units: Vec<Vec<TaskInfo>> = Vec::new();
+    for task in tasks {
+        let of_last = |unit: &Vec<TaskInfo>| {
+            let last = unit.last().and_then(|last| last.group.as_ref());
+            last.is_some() && last == task.group.as_ref()
+        };
+        match units.last_mut().filter(|unit| of_last(unit)) {
+            Some(unit) => unit.push(task),
+            None => units.push(vec![task]),
+        }
+    }
+    let pieces = in_frames(units).into_iter();
+    pieces
+        .map(|units| units.into_iter().flatten().collect())
+        .collect()
 }
 
 /// An offer that is unknown, used, or of another framework.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `checks` | checks and health checks of a task |
 //! | `conversion` | validation of a framework's conversion |
-//! | `group` | LAUNCH_GROUP: whether the offers suffice for all of its tasks |
+//! | `group` | LAUNCH_GROUP: all of its tasks, and their default executor |
 //! | `refusal` | the rules of Mesos 1.11 for operations, with its messages |
 //! | `report` | consistency of an agent's report |
 //! | `size` | bounds on the texts that a framework chooses and the master remembers |
@@ -30,8 +30,8 @@ use module_api::demand::{AgentTest, CONSTRAINTS_MAX, EXPRESSIONS_MAX, expression
 use module_api::sorter::Shape;
 use protocol::text::reserved_labels;
 use protocol::{
-    AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
-    Wants,
+    AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, ExecutorKind,
+    FrameworkInfo, TaskInfo, Wants,
 };
 use resources::{Invalid, Resource, Resources, Role, excerpt};
 use v1::convert::scheduler::listed;
@@ -299,22 +299,43 @@ impl TaskRules<'_> {
             (Some(command), None) => self
                 .check_command("task.command", command)
                 .map_err(by_rule("Task's `CommandInfo` is invalid"))?,
-            (None, Some(executor)) => self.check_executor(executor)?,
+            (None, Some(executor)) => {
+                self.check_executor(executor)?;
+                if executor.kind == ExecutorKind::Default {
+                    let problem = "'ExecutorInfo.type' must be 'CUSTOM'";
+                    return Err(TaskInvalid::new("task.executor.type", problem));
+                }
+            }
             (Some(_), Some(_)) | (None, None) => {
                 let problem = "Task should have at least one (but not both) of CommandInfo or ExecutorInfo present";
                 return Err(TaskInvalid::new("task.command", problem));
             }
         }
+        self.check_user(task)?;
+        self.check_checks(task)?;
+        size::active(
+            task,
+            self.is_new(task),
+            self.tasks.active_bytes(&self.framework.id),
+        )?;
+        check_limits(task)?;
+        let container = task.container.as_ref();
+        if container.is_some_and(|container| container.linux.shares_cgroups == Some(false)) {
+            let field = "task.container.linux_info.share_cgroups";
+            let problem = "Only tasks in a task group may have 'share_cgroups' set to 'false'";
+            return Err(TaskInvalid::new(field, problem));
+        }
+        self.check_resources(task)
+    }
+
+    fn check_user(&self, task: &TaskInfo) -> Result<(), Invalid> {
         let user = task.user_in(&self.framework.info);
         if user.is_empty() && !self.policy.root_submissions {
             // It would run as the agent's own user, which may be root.
             let expected = "the name of a user: this master was started with --no-root_submissions";
-            return Err(Invalid::new("framework.user", user, expected).into());
+            return Err(Invalid::new("framework.user", user, expected));
         }
-        self.check_checks(task)?;
-        self.check_active_bytes(task)?;
-        check_limits(task)?;
-        self.check_resources(task)
+        Ok(())
     }
 
     fn check_identity(&self, task: &TaskInfo) -> Result<(), TaskInvalid> {
@@ -340,7 +361,7 @@ impl TaskRules<'_> {
             return Err(Invalid::new("task.task_id", &task.task_id, expected).into());
         }
         let own = ExecutorId::from(&task.task_id);
-        if task.command.is_some()
+        if task.executor.is_none()
             && self
                 .tasks
                 .executor(self.agent_id, framework, &own)
@@ -400,8 +421,12 @@ impl TaskRules<'_> {
     }
 
     fn check_executor(&self, executor: &ExecutorInfo) -> Result<(), TaskInvalid> {
-        self.check_command("task.executor.command", &executor.command)
-            .map_err(by_rule("Executor's `CommandInfo` is invalid"))?;
+        match executor.kind {
+            ExecutorKind::Custom => self
+                .check_command("task.executor.command", &executor.command)
+                .map_err(by_rule("Executor's `CommandInfo` is invalid"))?,
+            ExecutorKind::Default => check_default(executor)?,
+        }
         let (id, framework) = (&executor.executor_id, &self.framework.id);
         let field = "task.executor.executor_id";
         match self.tasks.executor(self.agent_id, framework, id) {
@@ -426,36 +451,40 @@ impl TaskRules<'_> {
         }
     }
 
-    fn check_active_bytes(&self, task: &TaskInfo) -> Result<(), Invalid> {
-        let framework = &self.framework.id;
-        let executor = task.executor.as_ref();
-        let known = executor.and_then(|executor| {
+    /// Whether its executor is new on the agent.
+    fn is_new(&self, task: &TaskInfo) -> bool {
+        let known = task.executor.as_ref().and_then(|executor| {
             let id = &executor.executor_id;
-            self.tasks.executor(self.agent_id, framework, id)
+            self.tasks.executor(self.agent_id, &self.framework.id, id)
         });
-        let others = self.tasks.active_bytes(framework);
-        size::active(task, known.is_none(), others)
+        known.is_none()
     }
 
-    fn check_resources(&self, task: &TaskInfo) -> Result<Needs, TaskInvalid> {
+    /// The task's own resources.
+    fn own_resources(&self, task: &TaskInfo) -> Result<Resources, TaskInvalid> {
         if task.resources.is_empty() {
             return Err(TaskInvalid::new("task.resources", "Task uses no resources"));
         }
         let own = allocated("task.resources", &task.resources, self.role)
             .map_err(by_rule("Invalid task resources"))?;
         check_mix("task.resources", "Task", &own)?;
+        Ok(own)
+    }
+
+    /// The executor's own resources.
+    fn executor_resources(&self, executor: &ExecutorInfo) -> Result<Resources, TaskInvalid> {
+        let field = "task.executor.resources";
+        let resources = allocated(field, &executor.resources, self.role)
+            .map_err(by_rule("Invalid executor resources"))?;
+        check_mix(field, "Executor", &resources)?;
+        Ok(resources)
+    }
+
+    fn check_resources(&self, task: &TaskInfo) -> Result<Needs, TaskInvalid> {
+        let own = self.own_resources(task)?;
         let executor = match &task.executor {
             None => None,
-            Some(executor) => {
-                let field = "task.executor.resources";
-                let resources = allocated(field, &executor.resources, self.role)
-                    .map_err(by_rule("Invalid executor resources"))?;
-                check_mix(field, "Executor", &resources)?;
-                let known =
-                    self.tasks
-                        .executor(self.agent_id, &self.framework.id, &executor.executor_id);
-                Some((resources, known.is_none()))
-            }
+            Some(executor) => Some((self.executor_resources(executor)?, self.is_new(task))),
         };
         let mut total = own.clone();
         if let Some((resources, true)) = &executor {
@@ -464,7 +493,7 @@ impl TaskRules<'_> {
             })?;
             check_mix("task.resources", "Task and its executor", &total)?;
         }
-        self.check_left("task.resources", &total)?;
+        self.check_left("task.resources", "task and its executor is", &total)?;
         Ok(Needs {
             task: own,
             executor,
@@ -473,19 +502,34 @@ impl TaskRules<'_> {
     }
 
     /// Checks that the offers have enough left.
-    fn check_left(&self, field: &str, total: &Resources) -> Result<(), TaskInvalid> {
+    fn check_left(&self, field: &str, user: &str, total: &Resources) -> Result<(), TaskInvalid> {
         if self.remaining.lacking(total).is_none() {
             return Ok(());
         }
         let (total, left) = (plain(total), plain(self.remaining));
         let left = if left.is_empty() { "{}" } else { &left };
         let problem = format!(
-            "Total resources {} required by task and its executor is more than available {}",
+            "Total resources {} required by {user} more than available {}",
             brief(&total),
             brief(left)
         );
         Err(TaskInvalid::new(field, problem))
     }
+}
+
+/// What a default executor cannot have.
+fn check_default(executor: &ExecutorInfo) -> Result<(), TaskInvalid> {
+    let container = executor.container.as_ref();
+    let (field, problem) = if container.is_some_and(|container| container.docker.is_some()) {
+        let problem = "'ExecutorInfo.container.type' must be 'MESOS' for 'DEFAULT' executor";
+        ("executor.container.type", problem)
+    } else if container.is_some_and(|container| container.image.is_some()) {
+        let problem = "'ExecutorInfo.container.mesos.image' must not be set for 'DEFAULT' executor";
+        ("executor.container.mesos.image", problem)
+    } else {
+        return Ok(());
+    };
+    Err(TaskInvalid::new(field, problem))
 }
 
 /// Whether both describe the same executor, ignoring missing allocation roles.
@@ -568,6 +612,21 @@ fn user(field: &str, name: &str, policy: &Policy) -> Result<(), Invalid> {
 /// Resources without the allocation role that all of an offer has.
 fn plain(resources: &Resources) -> String {
     resources.unallocate().brief().to_string()
+}
+
+/// The refusal of a task of a group, as in Mesos to the letter.
+pub(crate) fn unauthorized_member(
+    task: &TaskInfo,
+    framework: &Framework,
+    forbidden: &Forbidden,
+) -> TaskInvalid {
+    let (id, Framework { id: of, info, .. }) = (&task.task_id, framework);
+    tracing::info!(framework = %of, task = %id, %forbidden, "refusing a task group");
+    let user = excerpt(task.user_in(info));
+    let problem = format!(
+        "Task '{id}' is not authorized tolaunch task {id} of framework {of} under user '{user}'"
+    );
+    TaskInvalid::new("task.command.user", problem)
 }
 
 /// The first 200 characters of a text.

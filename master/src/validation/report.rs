@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use protocol::digest;
 use protocol::message::registration::AgentInventory;
-use protocol::{FrameworkId, FrameworkInfo};
+use protocol::{ExecutorKind, FrameworkId, FrameworkInfo};
 use resources::Invalid;
 
 use super::roles;
@@ -71,8 +71,10 @@ fn tasks(arrival: &Arrival) -> Result<(), Invalid> {
                 expected,
             ));
         }
-        if info.command.is_some() == info.executor.is_some() {
-            let expected = "exactly one of command and executor";
+        let kind = info.executor.as_ref().map(|executor| executor.kind);
+        let has_both = kind == Some(ExecutorKind::Default);
+        if info.command.is_some() != (kind.is_none() || has_both) {
+            let expected = "exactly one of command and executor, or both in a task group";
             let value = format!("`{}`", info.task_id);
             return Err(Invalid::new("held.tasks", value, expected));
         }

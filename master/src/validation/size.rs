@@ -73,8 +73,8 @@ pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
 }
 
 /// Checks that the counted bytes of a framework's active tasks and executors leave room for a task
-/// and, if new, its executor. Small ones are not counted, so they always fit.
-pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(), Invalid> {
+/// and, if new, its executor. Returns theirs; small ones are not counted, so they always fit.
+pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<usize, Invalid> {
     let health_check = task.health_check.as_ref();
     let health_check = health_check.map_or(0, |check| check.kind.text_bytes());
     let settings = container_bytes(task) + health_check;
@@ -82,7 +82,7 @@ pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(),
     let executor = task.executor.as_ref().filter(|_| is_new);
     let own = own + executor.map_or(0, |executor| counted(executor_bytes(executor)));
     if own == 0 || others + own <= ACTIVE_BYTES_MAX {
-        return Ok(());
+        return Ok(own);
     }
     let expected = format!(
         "at most {ACTIVE_BYTES_MAX} bytes in all active tasks and executors of the framework, which have {others} without it (the first {FREE_BYTES} of each do not count)"

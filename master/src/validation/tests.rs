@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use protocol::task::check::{CheckInfo, CheckKind, CheckTiming, HealthCheck, HttpCheck};
-use protocol::task::{Limit, TaskLimits};
+use protocol::task::container::Image;
+use protocol::task::{ContainerInfo, Limit, TaskLimits};
 use protocol::{FrameworkId, TaskId, TaskState};
 use resources::Revocable;
 use runtime::Timestamp;
@@ -475,38 +476,206 @@ fn launch_beyond_the_active_bytes_is_refused() {
     assert!(check(&large, "cpus:8;mem:1000", &tasks).is_ok());
 }
 
+/// A group of tasks `t` and `u` of default executor `d`, after these changes.
+fn group(
+    change: impl FnOnce(&mut ExecutorInfo, &mut [TaskInfo; 2]),
+) -> (ExecutorInfo, [TaskInfo; 2]) {
+    let id = ExecutorId::new("d").unwrap();
+    let resources = "cpus:0.5;mem:32;disk:1".parse().unwrap();
+    let mut executor = ExecutorInfo::default_kind(id, resources);
+    let mut tasks = [good(), good()];
+    tasks[1].task_id = TaskId::new("u").unwrap();
+    change(&mut executor, &mut tasks);
+    for task in &mut tasks {
+        task.executor.get_or_insert(executor.clone());
+    }
+    (executor, tasks)
+}
+
+fn check_group(
+    (executor, group): (ExecutorInfo, [TaskInfo; 2]),
+    offered: &str,
+    tasks: &Tasks,
+) -> Result<Vec<Needs>, TaskInvalid> {
+    let (framework, policy, role) = (known(), policy(), Role::STAR);
+    let rules = TaskRules {
+        framework: &framework,
+        agent_id: &a(),
+        role: &role,
+        remaining: &offered.parse::<Resources>().unwrap().allocate(&role),
+        tasks,
+        policy: &policy,
+    };
+    rules.check_group(&executor, &group)
+}
+
+/// Mesos' own rules for groups, in its words; a task's problem names the task.
+// Covers 2.2 ACCEPT.
+#[test]
+fn groups_are_refused_in_mesos_words() {
+    type Change = fn(&mut ExecutorInfo, &mut [TaskInfo; 2]);
+    let cases: [(Change, &str); 17] = [
+        (
+            |_, tasks| tasks[1].task_id = tasks[0].task_id.clone(),
+            "Task 't' is invalid: Task has duplicate ID: t",
+        ),
+        (
+            |_, tasks| tasks[1].task_id = TaskId::new("taken").unwrap(),
+            "Task 'taken' is invalid: Task has duplicate ID: taken",
+        ),
+        (
+            |_, tasks| tasks[1].resources = Resources::new(),
+            "Task 'u' is invalid: Task uses no resources",
+        ),
+        (
+            |_, tasks| tasks[1].command = None,
+            "Task 'u' is invalid: task.command is `not set`: expected the command that the default executor runs",
+        ),
+        (
+            |_, tasks| {
+                let docker = Some(Default::default());
+                tasks[0].container = Some(Box::new(ContainerInfo {
+                    docker,
+                    ..Default::default()
+                }));
+            },
+            "Task 't' is invalid: Docker ContainerInfo is not supported on the task",
+        ),
+        (
+            |_, tasks| tasks[0].limits.cpus = Some(Limit::Infinite),
+            "Task 't' is invalid: Resource limits may only be set for tasks within a task group when the 'share_cgroups' field is set to 'false'.",
+        ),
+        (
+            |executor, _| executor.kind = ExecutorKind::Custom,
+            "executor.type is `CUSTOM`: expected DEFAULT: only the default executor runs task groups",
+        ),
+        (
+            |executor, _| {
+                let image = Some(Image {
+                    name: "i".to_owned(),
+                    is_cached: true,
+                });
+                executor.container = Some(Box::new(ContainerInfo {
+                    image,
+                    ..Default::default()
+                }));
+            },
+            "'ExecutorInfo.container.mesos.image' must not be set for 'DEFAULT' executor",
+        ),
+        (
+            |executor, _| executor.executor_id = ExecutorId::new("e").unwrap(),
+            "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID: `e`",
+        ),
+        (
+            |executor, tasks| {
+                tasks[1].executor = Some(ExecutorInfo {
+                    name: "x".to_owned(),
+                    ..executor.clone()
+                })
+            },
+            "The `ExecutorInfo` of task 'u' is different from executor 'd'",
+        ),
+        (
+            |executor, _| executor.resources = Resources::new(),
+            "Executor 'd' uses less CPUs (None) than the minimum required (0.01)",
+        ),
+        (
+            |executor, _| executor.resources = "cpus:1;mem:31;disk:1".parse().unwrap(),
+            "Executor 'd' uses less memory (31) than the minimum required (32MB)",
+        ),
+        (
+            |executor, _| executor.resources = "cpus:1;mem:32".parse().unwrap(),
+            "Executor 'd' uses no disk",
+        ),
+        (
+            |_, tasks| tasks[0].resources = "cpus:9".parse().unwrap(),
+            "Total resources cpus:10.5;mem:64;disk:1 required by task group and its executor are more than available cpus:4;mem:900;disk:9;ports:[1-2]",
+        ),
+        (
+            |_, tasks| {
+                for task in tasks {
+                    task.resources = "ports:[1-1]".parse().unwrap()
+                }
+            },
+            "There are overlapping resources in the task group's task resources ports:[1-1]; ports:[1-1] and/or executor resources cpus:0.5;mem:32;disk:1",
+        ),
+        (
+            |executor, _| executor.container = sharing(true),
+            "The 'share_cgroups' field cannot be set to 'true' on executor containers",
+        ),
+        (
+            |_, tasks| tasks[0].container = sharing(false),
+            "If set, the value of 'share_cgroups' must be the same for all tasks in each task group and under a single executor",
+        ),
+    ];
+    for (change, words) in cases {
+        let refused = check_group(
+            group(change),
+            "cpus:4;disk:9;mem:900;ports:[1-2]",
+            &running(),
+        );
+        assert_eq!(refused.unwrap_err().message, words);
+    }
+}
+
+fn sharing(shares: bool) -> Option<Box<ContainerInfo>> {
+    let mut container = ContainerInfo::default();
+    container.linux.shares_cgroups = Some(shares);
+    Some(Box::new(container))
+}
+
 /// SPEC 2.8: a group needs its executor as well, but for one that is there already.
 #[test]
 fn group_needs_its_tasks_and_a_new_executor() {
-    let (framework, agent, role, policy) = (known(), a(), Role::STAR, policy());
-    let (none, running) = (
-        Tasks::new(Limits {
-            completed: 10,
-            unreachable: 10,
-        }),
-        running(),
+    let mut tasks = running();
+    let offered = "cpus:2.5;mem:96;disk:1";
+    let needs = check_group(group(|_, _| ()), offered, &tasks).unwrap();
+    let total = |needs: &Needs| needs.total.unallocate().to_string();
+    let totals: Vec<String> = needs.iter().map(total).collect();
+    assert_eq!(totals, ["cpus:1.5;mem:64;disk:1", "cpus:1;mem:32"]);
+
+    let (mut executor, [mut first, _]) = group(|_, _| ());
+    executor.resources = needs[0].executor.clone().unwrap().0;
+    first.task_id = TaskId::new("first").unwrap();
+    let placed = Task::placed(
+        known().id,
+        &first,
+        needs[0].task.clone(),
+        TaskState::Running,
     );
-    let needs = |tasks: &Tasks, left: &str| {
-        let left: Resources = left.parse().unwrap();
-        let rules = TaskRules {
-            framework: &framework,
-            agent_id: &agent,
-            role: &role,
-            remaining: &left.allocate(&role),
-            tasks,
-            policy: &policy,
-        };
-        let group = [good(), good()];
-        let needs = rules.group_needs(&own("true"), &group);
-        needs.map(|needs| needs.unallocate().to_string())
-    };
-    let fits = needs(&none, "cpus:2.5;mem:64").unwrap();
-    assert_eq!(fits, "cpus:2.5;mem:64");
-    let lacking = needs(&none, "cpus:2;mem:64").unwrap_err().to_string();
-    let expected = "Total resources cpus:2.5;mem:64 required by task and its executor is more than available cpus:2;mem:64";
-    assert_eq!(lacking, expected);
-    let there = needs(&running, "cpus:2;mem:64").unwrap();
-    assert_eq!(there, "cpus:2;mem:64");
+    tasks.insert(placed, Some(&executor));
+    let needs = check_group(group(|_, _| ()), "cpus:2;mem:64", &tasks).unwrap();
+    assert_eq!(
+        needs.iter().map(total).collect::<Vec<_>>(),
+        ["cpus:1;mem:32"; 2]
+    );
+    let other = group(|_, tasks| {
+        for task in tasks {
+            task.container = sharing(false)
+        }
+    });
+    let refused = check_group(other, offered, &tasks).unwrap_err();
+    assert!(
+        refused
+            .message
+            .starts_with("If set, the value of 'share_cgroups'"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn only_a_group_has_a_default_executor_or_own_cgroups() {
+    let (executor, [mut task, _]) = group(|_, _| ());
+    (task.command, task.executor) = (None, Some(executor));
+    let refused = check(&task, "cpus:4;disk:9;mem:900", &running()).unwrap_err();
+    assert_eq!(refused.message, "'ExecutorInfo.type' must be 'CUSTOM'");
+    let mut task = good();
+    task.container = sharing(false);
+    let refused = check(&task, "cpus:4;disk:9;mem:900", &running()).unwrap_err();
+    assert_eq!(
+        refused.message,
+        "Only tasks in a task group may have 'share_cgroups' set to 'false'"
+    );
 }
 
 #[test]

@@ -8,14 +8,14 @@
 //! and kills live ones.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use protocol::task::Limit;
 use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit};
 use protocol::task::network::NetworkInfo;
 use protocol::{ContainerId, Reason, ResourceStatistics};
-use resources::Resources;
+use resources::{Resource, Resources, SourceKind};
 use runtime::{ActorRef, Pid, remote};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,27 @@ pub struct ContainerConfig {
     pub container: Option<Box<ContainerInfo>>,
     /// Its root file system, if it has an image.
     pub root: Option<RootFilesystem>,
+    /// Whether it is nested in another container whose limits include its own: it needs none.
+    pub shares_limits: bool,
+}
+
+/// The directory of a persistent volume; `None` for other resources. On the root disk it is
+/// `volumes/roles/<role>/<id>` of the work directory, on a PATH disk likewise below its root, and
+/// on a MOUNT disk it is the mounted file system.
+pub fn volume_path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
+    let disk = volume.annotations().disk.as_ref()?;
+    let id = &disk.persistence.as_ref()?.id;
+    let source = disk.source.as_ref();
+    let root = source.and_then(|source| source.root.as_ref());
+    let below = match (source.map(|source| source.kind), root) {
+        (None, _) => work_dir.to_owned(),
+        (Some(SourceKind::Path), root) => work_dir.join(root?),
+        (Some(SourceKind::Mount), root) => return Some(work_dir.join(root?)),
+        (Some(SourceKind::Block | SourceKind::Raw), _) => return None,
+    };
+    // Roles contain no blanks, so this is unambiguous. As in Mesos.
+    let role = volume.role().as_str().replace('/', " ");
+    Some(below.join("volumes").join("roles").join(role).join(id))
 }
 
 /// Namespaces of its own that a container gets. A process namespace implies a mount namespace.

@@ -11,6 +11,7 @@
 //! | | `cgroups/devices` | only common devices can be used (v1) |
 //! | | `cgroups/all` | all of these that the host has |
 //! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |
+//! | `disk::xfs` | `disk/xfs` | bounds sandboxes and volumes by project quotas |
 //! | `network` | `network/cni` | networks of their own, by plugins |
 //! | | `network/ports` | ends containers that listen on ports which they do not have |
 //! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
@@ -33,6 +34,7 @@ use module_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.add_isolator(&cgroups::NAMES, cgroups::start);
     registry.add_isolator(&disk::NAMES, disk::start);
+    registry.add_isolator(&disk::xfs::NAMES, disk::xfs::start);
     registry.add_isolator(&network::cni::NAMES, network::cni::start);
     registry.add_isolator(&network::ports::NAMES, network::ports::start);
     registry.add_isolator(&planned::NAMES, planned::start);

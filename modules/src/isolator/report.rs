@@ -20,12 +20,14 @@ pub struct HostFacts {
     pub capabilities: u64,
     /// The kinds of namespaces that the kernel has.
     pub namespaces: Vec<String>,
+    /// Why the work directory has no project quotas, if so.
+    pub no_project_quotas: Option<String>,
 }
 
 impl HostFacts {
-    /// Reads the facts of this host, with control groups mounted at or below `hierarchy`. Those
-    /// that cannot be read are missing.
-    pub fn read(hierarchy: &Path) -> Self {
+    /// Reads the facts of this host, with control groups mounted at or below `hierarchy`, and of an
+    /// agent's work directory. Those that cannot be read are missing.
+    pub fn read(hierarchy: &Path, work_dir: &Path) -> Self {
         let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let kinds = std::fs::read_dir("/proc/self/ns").into_iter().flatten();
         let kinds = kinds.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -34,6 +36,7 @@ impl HostFacts {
             is_root: nix::unistd::geteuid().is_root(),
             capabilities: effective_capabilities(&text(Path::new("/proc/self/status"))),
             namespaces: kinds.collect(),
+            no_project_quotas: disk::xfs::has_quotas(work_dir).err(),
         }
     }
 }
@@ -52,6 +55,7 @@ pub fn host_report(facts: &HostFacts) -> Vec<(&'static str, Result<(), String>)>
     let names = cgroups::NAMES
         .into_iter()
         .chain(disk::NAMES)
+        .chain(disk::xfs::NAMES)
         .chain(network::cni::NAMES)
         .chain(network::ports::NAMES)
         .chain(planned::NAMES);
@@ -64,6 +68,7 @@ fn is_possible(name: &str, facts: &HostFacts) -> Result<(), String> {
         "namespaces/ipc" => has_namespaces(&["ipc"], facts),
         "filesystem/linux" => has_namespaces(&["mnt", "uts"], facts),
         "linux/capabilities" | "linux/seccomp" => has_namespaces(&[], facts),
+        "disk/xfs" => facts.no_project_quotas.clone().map_or(Ok(()), Err),
         "network/cni" => has_namespaces(&["net", "mnt", "uts"], facts),
         "network/ports" if facts.hierarchies.is_empty() => {
             Err("no control groups are mounted".to_owned())
@@ -117,6 +122,7 @@ mod tests {
             namespaces: ["pid", "mnt", "ipc", "uts", "net"]
                 .map(str::to_owned)
                 .to_vec(),
+            no_project_quotas: None,
         }
     }
 
@@ -158,10 +164,12 @@ mod tests {
         let plain = HostFacts {
             hierarchies: Vec::new(),
             capabilities: 0,
+            no_project_quotas: Some("ext2".to_owned()),
             ..facts()
         };
         let mut all = cgroups::NAMES.to_vec();
         all.extend([
+            "disk/xfs",
             "network/cni",
             "network/ports",
             "filesystem/linux",
@@ -178,9 +186,9 @@ mod tests {
 
     #[test]
     fn facts_of_this_host_are_read() {
-        let facts = HostFacts::read(Path::new("/sys/fs/cgroup"));
+        let facts = HostFacts::read(Path::new("/sys/fs/cgroup"), Path::new("/"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 24);
+        assert_eq!(host_report(&facts).len(), 25);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

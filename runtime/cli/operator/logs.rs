@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use protocol::view::ClusterView;
+use protocol::view::{AgentView, ClusterView, TaskView};
 use protocol::{FrameworkId, TaskId};
 
 use super::list::all_tasks;
@@ -39,12 +39,13 @@ pub struct LogsArgs {
 }
 
 /// A task and its framework.
-struct Found<'a> {
-    framework: &'a protocol::view::FrameworkView,
-    task: &'a protocol::view::TaskView,
+pub(super) struct Found<'a> {
+    pub(super) framework: &'a protocol::view::FrameworkView,
+    pub(super) task: &'a protocol::view::TaskView,
 }
 
-fn find<'a>(
+/// The task of this id.
+pub(super) fn find<'a>(
     view: &'a ClusterView,
     task: &TaskId,
     framework: Option<&FrameworkId>,
@@ -72,6 +73,19 @@ fn find<'a>(
     }
 }
 
+/// The agent of this task.
+pub(super) fn agent_of<'a>(view: &'a ClusterView, task: &TaskView) -> Outcome<&'a AgentView> {
+    let mut agents = view.agents.iter();
+    agents
+        .find(|agent| agent.id == task.agent_id)
+        .ok_or_else(|| {
+            CliError::new(format!(
+                "agent {}, which ran task {}, is not registered",
+                task.agent_id, task.id
+            ))
+        })
+}
+
 /// Prints the task's output, on a terminal without control sequences; with `--follow` until the
 /// task has ended.
 pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
@@ -85,7 +99,7 @@ pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
 }
 
 /// The bytes unchanged, or on a terminal without control sequences.
-fn shown<'b>(filter: &mut Option<TerminalFilter>, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+pub(super) fn shown<'b>(filter: &mut Option<TerminalFilter>, bytes: &'b [u8]) -> Cow<'b, [u8]> {
     match filter {
         Some(filter) => Cow::Owned(filter.filter(bytes)),
         None => Cow::Borrowed(bytes),
@@ -95,17 +109,7 @@ fn shown<'b>(filter: &mut Option<TerminalFilter>, bytes: &'b [u8]) -> Cow<'b, [u
 async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
     let view = operator.view().await?;
     let found = find(&view, &args.task, args.framework.as_ref())?;
-    let agent = view
-        .agents
-        .iter()
-        .find(|agent| agent.id == found.task.agent_id)
-        .ok_or_else(|| {
-            CliError::new(format!(
-                "agent {}, which ran task {}, is not registered",
-                found.task.agent_id, args.task
-            ))
-        })?;
-    let agent = operator.agent(agent).await?;
+    let agent = operator.agent(agent_of(&view, found.task)?).await?;
     let tail = |path| {
         Tail::new(
             agent.clone(),

@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `drain` | `meros maintenance drain --at_a_time` |
+//! | `exec` | the verb `meros exec TASK`: a command in the container of a task |
 //! | `explain` | `meros explain`: why a framework gets no offers |
 //! | `json` | a cluster's view as JSON, with the names of `/state` |
 //! | `kill` | the verb `meros kill TASK` |
@@ -21,6 +22,7 @@
 //! | `terminal` | a task's output on a terminal |
 
 pub mod drain;
+pub mod exec;
 pub mod explain;
 pub mod json;
 pub mod kill;

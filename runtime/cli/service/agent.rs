@@ -572,7 +572,7 @@ fn clean_up(work_dir: &Path) -> Outcome {
 /// `meros agent`: runs until a signal stops it.
 pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     if args.isolation.check {
-        args.isolation.print_report();
+        args.isolation.print_report(&absolute(&args.work_dir)?);
         return Ok(());
     }
     if args.recover == Recover::Cleanup {
@@ -606,7 +606,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
-        isolation: args.isolation.isolation(),
+        isolation: args.isolation.isolation(&absolute(&args.work_dir)?),
         images: args.images.plan()?,
         threads: args.threads.threads,
         keep_alive: args.keep_alive.link_keep_alive,

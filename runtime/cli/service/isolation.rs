@@ -11,7 +11,7 @@ use modules::isolator::report::{HostFacts, host_report};
 use resources::Ranges;
 use runtime::Node;
 
-use crate::flags::boolean;
+use crate::flags::{boolean, bytes};
 use crate::out;
 use crate::output::error::{CliError, Outcome};
 
@@ -71,12 +71,13 @@ pub struct IsolationFlags {
     #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, value_parser = boolean, value_name = "BOOL")]
     revocable_cpu_low_priority: Option<bool>,
-    /// End containers whose sandbox takes more than their resource `disk`, with the isolator
-    /// `disk/du`
+    /// Make the resource `disk` a limit, with the isolators `disk/du`, which ends containers beyond
+    /// it, and `disk/xfs`, which refuses writes beyond it
     #[arg(long, env = "MESOS_ENFORCE_CONTAINER_DISK_QUOTA", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     enforce_container_disk_quota: bool,
-    /// Pause between two measurements of sandboxes by `disk/du`
+    /// Pause between two measurements of sandboxes by `disk/du`, and by `disk/xfs` with
+    /// --xfs_kill_containers
     #[arg(
         long,
         env = "MESOS_CONTAINER_DISK_WATCH_INTERVAL",
@@ -84,6 +85,23 @@ pub struct IsolationFlags {
         value_name = "DURATION"
     )]
     container_disk_watch_interval: String,
+    /// The ids that `disk/xfs` may give to sandboxes and volumes. Nothing else may use them
+    #[arg(
+        long,
+        env = "MESOS_XFS_PROJECT_RANGE",
+        default_value = "[5000-10000]",
+        value_name = "RANGES"
+    )]
+    xfs_project_range: String,
+    /// Make `disk/xfs` end containers beyond their resource `disk`, with
+    /// --enforce_container_disk_quota
+    #[arg(long, env = "MESOS_XFS_KILL_CONTAINERS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    xfs_kill_containers: bool,
+    /// What containers can take beyond their resource `disk` before writes are refused, with
+    /// --xfs_kill_containers [default: 10MB]
+    #[arg(long, env = "MESOS_XFS_QUOTA_HEADROOM", value_parser = bytes, value_name = "SIZE")]
+    xfs_quota_headroom: Option<u64>,
     /// Pause between two looks of `network/ports` at the ports on which containers listen
     #[arg(
         long,
@@ -215,8 +233,8 @@ impl Isolation {
 
 impl IsolationFlags {
     /// The isolators that this host can run. Warns once of those that it cannot.
-    pub fn isolation(&self) -> Isolation {
-        let facts = self.facts();
+    pub fn isolation(&self, work_dir: &Path) -> Isolation {
+        let facts = self.facts(work_dir);
         let report: BTreeMap<_, _> = host_report(&facts).into_iter().collect();
         let launcher = self.launcher.unwrap_or(match facts.is_root {
             true => LauncherName::Linux,
@@ -275,6 +293,12 @@ impl IsolationFlags {
                 "enforce_container_disk_quota",
                 self.enforce_container_disk_quota.to_string(),
             ),
+            ("xfs_project_range", self.xfs_project_range.clone()),
+            ("xfs_kill_containers", self.xfs_kill_containers.to_string()),
+            (
+                "xfs_quota_headroom",
+                format!("{}B", self.xfs_quota_headroom.unwrap_or(10 << 20)),
+            ),
         ];
         let ports = [
             (
@@ -311,6 +335,7 @@ impl IsolationFlags {
         for (name, value) in &flags {
             given = given.with(*name, value);
         }
+        given = given.with("work_dir", work_dir.display().to_string());
         let more = [
             ("isolation", self.isolation.clone()),
             ("launcher", launcher.to_owned()),
@@ -325,13 +350,13 @@ impl IsolationFlags {
         }
     }
 
-    fn facts(&self) -> HostFacts {
-        HostFacts::read(Path::new(&self.cgroups_hierarchy))
+    fn facts(&self, work_dir: &Path) -> HostFacts {
+        HostFacts::read(Path::new(&self.cgroups_hierarchy), work_dir)
     }
 
     /// `meros agent --check`: a line for each isolator.
-    pub fn print_report(&self) {
-        for (name, possible) in host_report(&self.facts()) {
+    pub fn print_report(&self, work_dir: &Path) {
+        for (name, possible) in host_report(&self.facts(work_dir)) {
             match possible {
                 Ok(()) => out!("{name:18} yes"),
                 Err(reason) => out!("{name:18} no: {reason}"),

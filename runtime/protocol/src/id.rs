@@ -138,7 +138,8 @@ ids! {
     TaskId = "task_id";
     /// An executor of one framework on one agent.
     ExecutorId = "executor_id";
-    /// A container: one run of an executor.
+    /// A container: one run of an executor. One nested in another has its parents' ids before its
+    /// own, separated by dots.
     ContainerId = "container_id";
     /// An operation; chosen by the framework that wants its status updates.
     OperationId = "operation_id";
@@ -158,6 +159,36 @@ impl MasterId {
     /// Id of this master's `number`th offer (`<master>-O12`).
     pub fn offer(&self, number: u64) -> OfferId {
         OfferId(format!("{self}-O{number}").into())
+    }
+}
+
+impl ContainerId {
+    /// The id of a container nested in this one; `name` is unique there and has no dot.
+    pub fn nested(&self, name: impl fmt::Display) -> Result<Self, InvalidId> {
+        Self::new(format!("{self}.{name}"))
+    }
+
+    /// The container in which this one is nested.
+    pub fn parent(&self) -> Option<Self> {
+        let (parent, _) = self.0.rsplit_once('.')?;
+        Some(Self(parent.into()))
+    }
+
+    /// The id without those of its parents.
+    pub fn name(&self) -> &str {
+        self.0.rsplit_once('.').map_or(&*self.0, |(_, name)| name)
+    }
+
+    /// The outermost container around it; itself if it is not nested.
+    pub fn outermost(&self) -> Self {
+        let (outermost, _) = self.0.split_once('.').unwrap_or((&*self.0, ""));
+        Self(outermost.into())
+    }
+
+    /// Whether it is nested in `other`, directly or further inside.
+    pub fn is_inside(&self, other: &Self) -> bool {
+        let rest = self.0.strip_prefix(&*other.0);
+        rest.is_some_and(|rest| rest.starts_with('.'))
     }
 }
 
@@ -230,6 +261,18 @@ mod tests {
                 assert_eq!(TaskId::new(text).is_ok(), fits, "{one:?} at {at}");
             }
         }
+    }
+
+    #[test]
+    fn nested_containers_know_their_parents() {
+        let outer = ContainerId::new("a").unwrap();
+        let inner = outer.nested("b").unwrap().nested("c").unwrap();
+        assert_eq!(inner.as_str(), "a.b.c");
+        assert_eq!((inner.name(), outer.name()), ("c", "a"));
+        assert_eq!(inner.parent().unwrap().parent(), Some(outer.clone()));
+        assert_eq!((outer.parent(), inner.outermost()), (None, outer.clone()));
+        assert!(inner.is_inside(&outer) && !outer.is_inside(&outer));
+        assert!(!ContainerId::new("ab.c").unwrap().is_inside(&outer));
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub use operation::{AgentResources, Operation, OperationState, OperationStatus, 
 pub use quota::Quota;
 pub use task::status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{
-    CheckInfo, CommandInfo, ExecutorInfo, HealthCheck, KillPolicy, Labels, TaskInfo, Uri,
+    CheckInfo, CommandInfo, ExecutorInfo, ExecutorKind, HealthCheck, KillPolicy, Labels, TaskInfo,
+    Uri,
 };
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};

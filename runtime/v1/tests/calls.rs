@@ -386,8 +386,8 @@ fn only_invalid_parts_of_an_accept_are_rejected() {
         told,
         [
             "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container.docker.parameters is `x`: expected none, since no Docker command is run",
-            "g1 REASON_TASK_GROUP_INVALID: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
-            "g2 REASON_TASK_GROUP_INVALID: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
+            "g1 REASON_TASK_GROUP_INVALID: 'ExecutorInfo.framework_id' must be set",
+            "g2 REASON_TASK_GROUP_INVALID: 'ExecutorInfo.framework_id' must be set",
         ]
     );
     let refused = |accepted: &scheduler::DecodedAccept| {

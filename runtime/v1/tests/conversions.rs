@@ -296,8 +296,12 @@ fn unsupported_fields_are_refused_by_name() {
         "command.uris[0].output_file is `../f`: expected a relative path of a file, without empty parts, `.` and `..`",
     );
     refused_task(
-        r#""executor": {"executor_id": {"value": "e"}, "type": "DEFAULT"}"#,
-        "executor.type is `DEFAULT`: expected CUSTOM with a command, since there is no default executor yet",
+        r#""executor": {"executor_id": {"value": "e"}, "type": "DEFAULT", "command": {"value": "x"}}"#,
+        "'ExecutorInfo.command' must not be set for 'DEFAULT' executor",
+    );
+    refused_task(
+        r#""executor": {"executor_id": {"value": "e"}, "type": "CUSTOM"}"#,
+        "'ExecutorInfo.command' must be set for 'CUSTOM' executor",
     );
     refused_task(
         r#""resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}, {"name": "cpus", "type": "SCALAR", "scalar": {"value": -1}}]"#,

@@ -185,9 +185,11 @@ fn authenticate(
 ) -> Result<ContainerId, CallRejected> {
     let id = find_container(table, caller, required)?;
     match table.get(&id) {
-        Some(container) if container.is_command => Err(CallRejected::CommandExecutor {
-            executor_id: caller.executor_id.clone(),
-        }),
+        Some(container) if container.is_command || container.is_group() => {
+            Err(CallRejected::CommandExecutor {
+                executor_id: caller.executor_id.clone(),
+            })
+        }
         _ => Ok(id),
     }
 }
@@ -414,6 +416,7 @@ mod tests {
         for name in ["a", "b", "command"] {
             let executor = ExecutorInfo {
                 executor_id: ExecutorId::new(name).unwrap(),
+                kind: protocol::ExecutorKind::Custom,
                 name: String::new(),
                 command: CommandInfo::shell("executor"),
                 resources: Default::default(),
@@ -422,7 +425,7 @@ mod tests {
                 labels: Default::default(),
                 container: None,
             };
-            let id = ContainerId::new(format!("c.{name}")).unwrap();
+            let id = ContainerId::new(format!("c-{name}")).unwrap();
             let framework = FrameworkInfo::new("", "f");
             let secret = format!("secret-{name}");
             let container = Container::new(id, framework, executor, name == "command", secret);
@@ -446,13 +449,13 @@ mod tests {
         let find = |executor: &str, token: Option<&str>, required| {
             authenticate(&table, &caller(executor, token), required).map(|id| id.to_string())
         };
-        let own = token(table.get(&ContainerId::new("c.a").unwrap()).unwrap());
-        assert_eq!(find("a", Some(&own), true), Ok("c.a".to_owned()));
+        let own = token(table.get(&ContainerId::new("c-a").unwrap()).unwrap());
+        assert_eq!(find("a", Some(&own), true), Ok("c-a".to_owned()));
         assert!(matches!(
             find("b", Some(&own), true),
             Err(CallRejected::WrongToken { .. })
         ));
-        for wrong in ["c.a.secret-b", "c.x.secret-a", "c.a."] {
+        for wrong in ["c-a.secret-b", "c-x.secret-a", "c-a."] {
             for required in [true, false] {
                 let found = find("a", Some(wrong), required);
                 assert!(
@@ -465,7 +468,7 @@ mod tests {
             find("a", None, true),
             Err(CallRejected::Unauthenticated { .. })
         ));
-        assert_eq!(find("b", None, false), Ok("c.b".to_owned()));
+        assert_eq!(find("b", None, false), Ok("c-b".to_owned()));
         let unknown = find("zz", None, false).map_err(|rejected| rejected.to_string());
         assert_eq!(unknown, Err("Executor cannot be found".to_owned()));
         assert_eq!(ExecutorToken::read("nothing"), None);
@@ -478,7 +481,7 @@ mod tests {
     #[test]
     fn command_executor_cannot_be_impersonated_over_http() {
         let table = table();
-        let own = token(table.get(&ContainerId::new("c.command").unwrap()).unwrap());
+        let own = token(table.get(&ContainerId::new("c-command").unwrap()).unwrap());
         for token in [None, Some(own.as_str())] {
             let found = authenticate(&table, &caller("command", token), false);
             assert!(
@@ -497,7 +500,7 @@ mod tests {
     #[test]
     fn recovering_executor_always_needs_its_token() {
         let mut table = table();
-        let id = ContainerId::new("c.a").unwrap();
+        let id = ContainerId::new("c-a").unwrap();
         let own = token(table.get(&id).unwrap());
         table.get_mut(&id).unwrap().phase = Phase::Recovering;
         let found = authenticate(&table, &caller("a", None), false);

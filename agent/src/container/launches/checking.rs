@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::ContainerId;
-use protocol::task::check::CheckKind;
 use runtime::prelude::*;
 
 use crate::container::Containerizer;
@@ -21,19 +20,6 @@ pub(in crate::container) type Checkers = BTreeMap<ContainerId, Handle<Checker>>;
 struct Checked {
     container_id: ContainerId,
     event: CheckEvent,
-}
-
-/// Whether a check of this container runs commands in it.
-pub(in crate::container) fn runs_commands(container: &Container) -> bool {
-    let is_command = |kind: &CheckKind| matches!(kind, CheckKind::Command(_));
-    let mut tasks = container.tasks().map(|task| &task.info);
-    container.is_command
-        && tasks.any(|task| {
-            let health = task.health_check.as_ref();
-            let check = task.check.as_ref();
-            health.is_some_and(|health| is_command(&health.kind))
-                || check.is_some_and(|check| is_command(&check.kind))
-        })
 }
 
 impl Containerizer {

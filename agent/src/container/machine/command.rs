@@ -17,6 +17,9 @@ use crate::launcher::ContainerEnd;
 /// Default time between SIGTERM and SIGKILL.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
 
+/// The number of SIGKILL.
+const KILLED: i32 = 9;
+
 /// How long a task may take to stop by its own policy.
 pub fn kill_grace(info: &TaskInfo) -> Duration {
     info.kill_policy
@@ -29,7 +32,7 @@ pub(super) struct CommandState {
     /// The time since its start, when this agent process took it over.
     pub(super) age: Duration,
     /// Whether it was asked to end.
-    killed: bool,
+    pub(super) killed: bool,
     /// Whether that was for its health.
     is_unhealthy: bool,
     /// Whether that was for its completion time.
@@ -62,7 +65,7 @@ pub fn is_check_update(reason: Option<Reason>) -> bool {
 /// the same id, so that its framework is told of it once. A command has each state once, except for
 /// results of checks, which have ids of their own.
 pub fn update_id(container: &ContainerId, state: TaskState) -> Option<Uuid> {
-    let mut id = Uuid::parse(container.as_str())?;
+    let mut id = Uuid::parse(container.name())?;
     id.0[15] ^= state as u8 + 1;
     Some(id)
 }
@@ -192,6 +195,10 @@ impl Container {
         let is_overdue = self.command.is_overdue;
         let mut reason = None;
         let (state, message, termination) = match end {
+            // The kill of a container of groups is regular when its tasks are over.
+            ContainerEnd::Leader(_) if self.is_group() && self.end_status.is_some() => {
+                return self.exited(Some(Termination::Signaled(KILLED)));
+            }
             ContainerEnd::Leader(termination) => return self.exited(Some(termination)),
             ContainerEnd::Command {
                 termination,
@@ -333,6 +340,7 @@ mod tests {
     fn container(info: TaskInfo, capabilities: &[Capability]) -> Container {
         let executor = ExecutorInfo {
             executor_id: ExecutorId::from(&info.task_id),
+            kind: protocol::ExecutorKind::Custom,
             name: String::new(),
             command: CommandInfo::shell("true"),
             resources: Default::default(),

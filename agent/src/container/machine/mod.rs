@@ -14,8 +14,8 @@ use protocol::message::executor::ExecutorRefused;
 use protocol::task::{Limit, TaskLimits};
 use protocol::text::duration;
 use protocol::{
-    Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, Source, TaskId,
-    TaskInfo, TaskState, TaskStatus, Termination, Uuid,
+    Capability, ContainerId, ExecutorInfo, ExecutorKind, FrameworkInfo, KillPolicy, Reason, Source,
+    TaskId, TaskInfo, TaskState, TaskStatus, Termination, Uuid,
 };
 use resources::Resources;
 use runtime::Pid;
@@ -60,6 +60,8 @@ pub enum Effect {
     DestroyAfter(Duration),
     /// Set the deadline for subscribing again.
     AwaitReturn,
+    /// It runs: start the containers nested in it.
+    StartNested,
     /// Start the checks of the command's task.
     StartChecks,
     /// Set the deadline for the end of the command.
@@ -205,6 +207,10 @@ pub struct Container {
     tasks: BTreeMap<TaskId, Task>,
     /// The newest acknowledged tasks, oldest first. For pages.
     completed: VecDeque<Task>,
+    /// What the live containers nested in it may use, if its limits are theirs.
+    inside: BTreeMap<ContainerId, (Resources, TaskLimits)>,
+    /// Whether it ends because none nested in it is left.
+    is_unused: bool,
     /// Tasks not yet sent to the executor.
     queue: VecDeque<TaskId>,
     /// Queued tasks that are not yet checkpointed, or whose limits are not yet set.
@@ -244,6 +250,8 @@ impl Container {
             checkpointed: false,
             tasks: BTreeMap::new(),
             completed: VecDeque::new(),
+            inside: BTreeMap::new(),
+            is_unused: false,
             queue: VecDeque::new(),
             held_back: BTreeSet::new(),
             has_run_tasks: false,
@@ -252,6 +260,11 @@ impl Container {
             is_gone: false,
             command: CommandState::default(),
         }
+    }
+
+    /// Whether it holds the containers of task groups: the agent is its executor.
+    pub fn is_group(&self) -> bool {
+        self.executor.kind == ExecutorKind::Default && !self.is_command
     }
 
     /// Its tasks, including ended ones until acknowledged.
@@ -286,13 +299,21 @@ impl Container {
         !self.held_back.is_empty()
     }
 
-    /// Resources of the executor and its live tasks.
+    /// Resources of the executor and its live tasks, and of those nested in it.
     pub fn allocated(&self) -> Resources {
         let mut sum = self.executor.resources.clone();
-        for task in self.tasks.values().filter(|task| !task.state.is_terminal()) {
-            sum += &task.info.resources;
+        for (resources, _) in self.live() {
+            sum += resources;
         }
         sum
+    }
+
+    /// Resources and limits of its live tasks, and of those nested in it.
+    fn live(&self) -> impl Iterator<Item = (&Resources, &TaskLimits)> {
+        let live = self.tasks.values().filter(|task| !task.state.is_terminal());
+        let live = live.map(|task| (&task.info.resources, &task.info.limits));
+        let inside = self.inside.values();
+        live.chain(inside.map(|(resources, limits)| (resources, limits)))
     }
 
     /// What isolators let it use.
@@ -301,12 +322,13 @@ impl Container {
         let requests = &allocated + &executor_overhead(&allocated, self.is_command);
         // With a limit of any task, the requests of the others and of the executor add to it.
         let limit = |own: fn(&TaskLimits) -> Option<Limit>, amount: fn(&Resources) -> f64| {
-            let live = self.tasks.values().filter(|task| !task.state.is_terminal());
-            let limited = live.filter_map(|task| Some((own(&task.info.limits)?, &task.info)));
+            let limited = self
+                .live()
+                .filter_map(|(resources, limits)| Some((own(limits)?, resources)));
             let first = (None, amount(&requests));
-            let (sum, rest) = limited.fold(first, |(sum, rest), (limit, info)| {
+            let (sum, rest) = limited.fold(first, |(sum, rest), (limit, resources)| {
                 let sum: Limit = sum.map_or(limit, |sum: Limit| sum.plus(limit));
-                (Some(sum), rest - amount(&info.resources))
+                (Some(sum), rest - amount(resources))
             });
             sum.map(|sum: Limit| sum.plus(Limit::Amount(rest.max(0.0))))
         };
@@ -423,6 +445,7 @@ impl Container {
         self.leader = Some(leader);
         match self.phase {
             Phase::Launching if self.is_command => self.command_started(),
+            Phase::Launching if self.is_group() => self.group_started(),
             Phase::Launching => {
                 self.phase = Phase::Registering;
                 vec![Effect::AwaitSubscription]
@@ -442,8 +465,8 @@ impl Container {
                 reason: reason.to_owned(),
             })
         };
-        if self.is_command {
-            return refused("it runs a command and has no executor");
+        if self.is_command || self.is_group() {
+            return refused("the agent itself runs its tasks");
         }
         if !self.token_matches(token) {
             return refused("the token is wrong");
@@ -498,7 +521,13 @@ impl Container {
         };
         self.queue.remove(at);
         self.held_back.remove(task_id);
-        let message = "Killed before delivery to the executor".to_owned();
+        let message = match self.tasks.get(task_id).map(|task| &task.info.group) {
+            Some(Some(_)) => {
+                "A task within the task group was killed before delivery to the executor"
+            }
+            _ => "Killed before delivery to the executor",
+        };
+        let message = message.to_owned();
         let mut effects = Vec::from_iter(self.report_end(
             task_id,
             TaskState::Killed,
@@ -541,6 +570,10 @@ impl Container {
     pub fn shut_down(&mut self, grace: Duration) -> Vec<Effect> {
         match self.phase {
             _ if self.has_command() => self.shut_down_command(grace),
+            Phase::Running if self.is_group() => {
+                self.phase = Phase::Terminating;
+                vec![Effect::DestroyAfter(grace)]
+            }
             Phase::Running if self.actor.is_some() => {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
@@ -625,12 +658,16 @@ impl Container {
             && let Some(mut task) = self.tasks.remove(task_id)
         {
             without_data(&mut task.info);
-            self.completed.push_back(task);
-            if self.completed.len() > COMPLETED_MAX {
-                self.completed.pop_front();
-            }
+            self.push_completed(task);
         }
         self.is_over()
+    }
+
+    fn push_completed(&mut self, task: Task) {
+        self.completed.push_back(task);
+        if self.completed.len() > COMPLETED_MAX {
+            self.completed.pop_front();
+        }
     }
 
     /// Whether nothing of it is left to do.
@@ -696,6 +733,7 @@ impl Container {
 pub mod command;
 pub mod deadlines;
 mod disconnected;
+mod group;
 mod http_stream;
 mod recovered;
 #[cfg(test)]

@@ -63,11 +63,12 @@ impl Container {
     }
 
     /// Continues after the restart of the agent. An executor must subscribe again; a command that
-    /// lives need not.
+    /// lives need not, nor a container of task groups.
     pub fn resume(&mut self) -> Vec<Effect> {
-        match self.is_command && self.leader.is_some() {
-            true => self.command_started(),
-            false => Vec::new(),
+        match self.leader.is_some() {
+            true if self.is_command => self.command_started(),
+            true if self.is_group() => self.group_started(),
+            _ => Vec::new(),
         }
     }
 
@@ -171,7 +172,7 @@ impl Container {
     /// The deadline for subscribing after an agent restart has passed.
     pub fn reregistration_overdue(&mut self, patience: Duration) -> Vec<Effect> {
         // The end of a command that has ended is reported by the launcher.
-        if self.phase != Phase::Recovering || self.is_command {
+        if self.phase != Phase::Recovering || self.is_command || self.is_group() {
             return Vec::new();
         }
         let patience = duration::format(patience);

@@ -17,6 +17,7 @@ pub(super) fn task(id: &str) -> TaskInfo {
 fn container() -> Container {
     let executor = ExecutorInfo {
         executor_id: ExecutorId::new("e").unwrap(),
+        kind: protocol::ExecutorKind::Custom,
         name: String::new(),
         command: CommandInfo::shell("executor"),
         resources: Resources::parse("cpus:0.1").unwrap(),

@@ -26,6 +26,7 @@ use tar::EntryType;
 
 use self::stream::{Budget, Stream};
 use super::digest::Digest;
+use super::space::SpaceChecks;
 
 /// Most bytes of an entry's header with its extensions: names and extended attributes.
 const HEADER_MAX: u64 = 1 << 20;
@@ -84,6 +85,7 @@ pub struct Unpacker {
     bounds: UnpackBounds,
     bytes_left: u64,
     made: Unpacked,
+    space: SpaceChecks,
     /// The directories of the root above each directory, by inode.
     depths: FxHashMap<u64, u16>,
     /// The inodes that the present layer has made or named.
@@ -131,6 +133,7 @@ impl Unpacker {
             bounds,
             bytes_left: bounds.bytes,
             made: Unpacked::default(),
+            space: SpaceChecks::default(),
             depths: FxHashMap::from_iter([(inode, 0)]),
             added: FxHashSet::default(),
             directories: FxHashMap::default(),
@@ -352,7 +355,8 @@ impl Unpacker {
                 let bytes = self.bounds.bytes;
                 return Err(format!("exceeds the {bytes} bytes that an image may have"));
             }
-            let all = file.write_all(&self.piece[..count]);
+            let checked = self.space.add(&*file, count as u64);
+            let all = checked.and_then(|()| file.write_all(&self.piece[..count]));
             all.map_err(|error| error.to_string())?;
         }
     }

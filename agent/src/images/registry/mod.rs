@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
 
     async fn pull(&self, order: &PullOrder, blobs: &Blobs) -> Result<Pulled, String> {
         let (digest, manifest) = self.manifest(order).await?;
-        check_sizes(&manifest, order)?;
+        check_sizes(&manifest, order, blobs)?;
         let config = manifest.config.digest.clone();
         let mut pulled = Pulled {
             manifest: Some(digest),

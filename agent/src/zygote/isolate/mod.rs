@@ -46,6 +46,17 @@ impl ProcessCgroup {
     }
 }
 
+impl ProcessCgroup {
+    /// The same group for a nested container, which does not kill the others in it.
+    fn shared(&self) -> Result<Self, String> {
+        let procs = self.procs.as_ref().map(File::try_clone).transpose();
+        Ok(Self {
+            procs: procs.map_err(|error| format!("copy a descriptor: {error}"))?,
+            kill: None,
+        })
+    }
+}
+
 /// The flags of the fork that makes these namespaces.
 pub(super) fn clone_flags(namespaces: Namespaces) -> CloneFlags {
     let Namespaces {
@@ -64,8 +75,13 @@ pub(super) fn clone_flags(namespaces: Namespaces) -> CloneFlags {
 }
 
 /// Isolates this process, which has been forked with [`clone_flags`]. Its working directory is the
-/// sandbox before, and the one of the plan after.
-pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<ProcessCgroup, String> {
+/// sandbox before, and the one of the plan after. A nested container is in `outer` if it has no
+/// control group of its own.
+pub(super) fn enter(
+    plan: &LaunchPlan,
+    sandbox: &Path,
+    outer: Option<&ProcessCgroup>,
+) -> Result<ProcessCgroup, String> {
     // What is made for the container, its users may read.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     for directory in &plan.cgroups {
@@ -75,7 +91,10 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<ProcessCgroup, 
     }
     let processes = match &plan.process_cgroup {
         Some(directory) => ProcessCgroup::open(directory)?,
-        None => ProcessCgroup::default(),
+        None => outer
+            .map(ProcessCgroup::shared)
+            .transpose()?
+            .unwrap_or_default(),
     };
     if let Some(score) = plan.oom_score_adj {
         let path = Path::new("/proc/self/oom_score_adj");

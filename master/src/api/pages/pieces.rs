@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use protocol::{ContainerId, Offer, TaskStatus, Uri};
+use protocol::{CommandInfo, ContainerId, ExecutorKind, Offer, TaskStatus, Uri};
 use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -105,7 +105,7 @@ impl Serialize for ContainerEntry<'_> {
         };
         let mut object = serializer.serialize_map(None)?;
         if let Some(value) = own.id {
-            object.serialize_entry("container_id", &Id { value })?;
+            object.serialize_entry("container_id", &Id::from(value))?;
         }
         // It uses its agent's host network.
         if let Some(ip_address) = own.address {
@@ -121,8 +121,19 @@ impl Serialize for ContainerEntry<'_> {
 }
 
 #[derive(serde::Serialize)]
-struct Id<'a> {
-    value: &'a ContainerId,
+struct Id {
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<Box<Self>>,
+}
+
+impl From<&ContainerId> for Id {
+    fn from(id: &ContainerId) -> Self {
+        Self {
+            value: id.name().to_owned(),
+            parent: id.parent().map(|parent| Box::new((&parent).into())),
+        }
+    }
 }
 
 #[derive(serde::Serialize)]
@@ -162,6 +173,12 @@ fn uri(uri: &Uri) -> serde_json::Value {
     object
 }
 
+/// As in Mesos' pages.
+fn command(command: &CommandInfo) -> serde_json::Value {
+    let uris: Vec<_> = command.uris.iter().map(uri).collect();
+    json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": uris })
+}
+
 /// A framework's own executor on an agent.
 pub(in crate::api) struct ExecutorEntry<'a>(pub VisibleExecutor<'a>);
 
@@ -174,14 +191,16 @@ impl Serialize for ExecutorEntry<'_> {
         object.serialize_entry("framework_id", executor.framework)?;
         object.serialize_entry("slave_id", executor.agent)?;
         object.serialize_entry("resources", &ResourcesObject(&info.resources))?;
-        let command = &info.command;
-        let uris: Vec<_> = command.uris.iter().map(uri).collect();
-        let command = json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": uris });
+        let (kind, command) = match info.kind {
+            ExecutorKind::Custom => ("CUSTOM", command(&info.command)),
+            // As in Mesos, although it has none.
+            ExecutorKind::Default => ("DEFAULT", json!({ "argv": [], "uris": [] })),
+        };
         object.serialize_entry("command", &command)?;
         if !info.resources.is_empty() {
             object.serialize_entry("role", role(&info.resources))?;
         }
-        object.serialize_entry("type", "CUSTOM")?;
+        object.serialize_entry("type", kind)?;
         object.serialize_entry("labels", &LabelList(other_labels(&info.labels)))?;
         if let Some(discovery) = discovery(&info.labels) {
             object.serialize_entry("discovery", &Json(&discovery))?;
@@ -204,7 +223,7 @@ mod tests {
         let at = Timestamp::from_nanos(5);
         let task = "t".parse().unwrap();
         let mut told = TaskStatus::new(task, TaskState::Running, Source::Executor, at);
-        told.container_id = Some("c".parse().unwrap());
+        told.container_id = Some("p.c".parse().unwrap());
         told.address = Some([10, 0, 0, 7].into());
         let labels = [
             ("tier", "web"),
@@ -223,7 +242,7 @@ mod tests {
         let visible = serde_json::to_value(status(&told)).unwrap();
         assert_eq!(
             visible["container_status"],
-            json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c" } })
+            json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c", "parent": { "value": "p" } } })
         );
         assert_eq!(
             visible["check_status"],

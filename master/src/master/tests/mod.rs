@@ -111,7 +111,9 @@ macro_rules! records {
 
 records! {
     RunTasks(&[Role::Master]) => |m| {
-        let ids: Vec<_> = m.tasks.iter().map(|t| format!("{}={}", t.task_id, t.resources)).collect();
+        let of = |t: &TaskInfo| t.group.as_ref().map_or(String::new(), |group| format!(" of {group}"));
+        let one = |t: &TaskInfo| format!("{}={}{}", t.task_id, t.resources, of(t));
+        let ids: Vec<_> = m.tasks.iter().map(one).collect();
         if ids.len() > 9 { format!("run {} tasks", ids.len()) } else { format!("run {}", ids.join(" ")) }
     };
     KillTask(&[Role::Master]) => |m| format!("kill {}", m.task_id);

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use module_api::isolator::{ContainerConfig, ContainerResources, LaunchPlan, Limitation};
+use module_api::isolator::{ContainerConfig, ContainerResources, LaunchPlan, Limitation, Measured};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{SysconfVar, sysconf};
@@ -18,13 +19,15 @@ use runtime::Timestamp;
 
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
 use super::controllers::{Controller, Version, cpu, initial, pids, settings};
-use super::files::{self, FileError};
+use super::files::{self, FileError, OpenFiles};
 use super::hierarchy::{self, Hierarchy, Tree};
 use super::oom::MemoryEvents;
 use super::options::Options;
 
 /// The child of a container's group with its processes.
 const PROCESSES: &str = "processes";
+/// The list of them.
+const PROCESS_LIST: &str = "processes/cgroup.procs";
 
 /// The hierarchies of this host at or below a folder.
 pub fn hierarchies(below: &Path) -> io::Result<Vec<Hierarchy>> {
@@ -50,6 +53,7 @@ pub struct Groups {
     /// Bytes of memory of the host.
     host_memory: u64,
     ticks_per_second: f64,
+    measured: Mutex<OpenFiles>,
     /// Held as long as this agent uses its root.
     _lock: Flock<File>,
 }
@@ -87,6 +91,7 @@ impl Groups {
             options,
             host_memory,
             ticks_per_second: ticks.map_or(100.0, |ticks| ticks as f64),
+            measured: Mutex::new(OpenFiles::new()),
             _lock: lock,
         })
     }
@@ -188,56 +193,74 @@ impl Groups {
         result
     }
 
-    /// Measures a container; `None` if it has no group.
-    pub fn measure(&self, container: &ContainerId, now: Timestamp) -> Option<ResourceStatistics> {
-        let mut dirs = self.trees.iter().map(|tree| self.dir(tree, container));
-        if !dirs.any(|dir| dir.is_dir()) {
-            return None;
-        }
+    fn measured(&self) -> MutexGuard<'_, OpenFiles> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Measures containers. Those without groups are left out.
+    pub fn measure(&self, containers: Vec<ContainerId>, now: Timestamp) -> Measured {
+        let asked: BTreeSet<ContainerId> = containers.into_iter().collect();
+        self.measured()
+            .retain(|container| asked.contains(container));
+        let measured = asked
+            .into_iter()
+            .filter_map(|container| Some((self.measure_one(&container, now)?, container)));
+        measured
+            .map(|(found, container)| (container, found))
+            .collect()
+    }
+
+    fn measure_one(&self, container: &ContainerId, now: Timestamp) -> Option<ResourceStatistics> {
+        let mut files = self.measured();
+        let mut exists = false;
+        let mut read = |dir: &Path, file| {
+            let text = files.read(container, dir, file);
+            exists |= !text.is_empty();
+            text
+        };
         let mut found = ResourceStatistics {
             timestamp: now,
             ..ResourceStatistics::default()
         };
-        if let Some((version, dir)) = self.find(Controller::Cpuacct, container) {
-            match version {
-                Version::V1 => {
-                    let text = files::read(&dir, "cpuacct.stat");
-                    cpu::measure_time_v1(&text, self.ticks_per_second, &mut found);
-                }
-                Version::V2 => cpu::measure_time_v2(&files::read(&dir, "cpu.stat"), &mut found),
+        let cpu = self.find(Controller::Cpu, container);
+        let cpu = cpu.map(|(version, dir)| (version, read(&dir, "cpu.stat")));
+        match (self.find(Controller::Cpuacct, container), &cpu) {
+            (Some((Version::V1, dir)), _) => {
+                let text = read(&dir, "cpuacct.stat");
+                cpu::measure_time_v1(&text, self.ticks_per_second, &mut found);
             }
+            (Some((Version::V2, _)), Some((_, text))) => cpu::measure_time_v2(text, &mut found),
+            (Some((Version::V2, dir)), None) => {
+                cpu::measure_time_v2(&read(&dir, "cpu.stat"), &mut found);
+            }
+            (None, _) => {}
         }
-        if let Some((version, dir)) = self.find(Controller::Cpu, container) {
-            cpu::measure_throttling(version, &files::read(&dir, "cpu.stat"), &mut found);
+        if let Some((version, text)) = cpu {
+            cpu::measure_throttling(version, &text, &mut found);
         }
         if let Some((version, dir)) = self.find(Controller::Memory, container) {
-            mem::measure(version, &self.memory_files(version, &dir), &mut found);
+            let (used, swap) = match version {
+                Version::V1 => ("memory.usage_in_bytes", "memory.memsw.usage_in_bytes"),
+                Version::V2 => ("memory.current", "memory.swap.current"),
+            };
+            let files = MemoryFiles {
+                used: read(&dir, used),
+                stat: read(&dir, "memory.stat"),
+                swap: match self.options.limit_swap {
+                    true => read(&dir, swap),
+                    false => String::new(),
+                },
+            };
+            mem::measure(version, &files, &mut found);
         }
-        if let Some((_, dir)) = self.find(Controller::Pids, container) {
-            let mut groups = vec![dir.clone()];
-            groups.extend(files::children(&dir));
-            let processes: Vec<String> = groups
-                .iter()
-                .map(|dir| files::read(dir, "cgroup.procs"))
-                .collect();
-            pids::measure(&processes, &files::read(&dir, "pids.current"), &mut found);
+        if let Some((version, dir)) = self.find(Controller::Pids, container) {
+            let mut processes = vec![read(&dir, "cgroup.procs")];
+            if version == Version::V2 {
+                processes.push(read(&dir, PROCESS_LIST));
+            }
+            pids::measure(&processes, &read(&dir, "pids.current"), &mut found);
         }
-        Some(found)
-    }
-
-    fn memory_files(&self, version: Version, dir: &Path) -> MemoryFiles {
-        let (used, swap) = match version {
-            Version::V1 => ("memory.usage_in_bytes", "memory.memsw.usage_in_bytes"),
-            Version::V2 => ("memory.current", "memory.swap.current"),
-        };
-        MemoryFiles {
-            used: files::read(dir, used),
-            stat: files::read(dir, "memory.stat"),
-            swap: match self.options.limit_swap {
-                true => files::read(dir, swap),
-                false => String::new(),
-            },
-        }
+        exists.then_some(found)
     }
 
     /// The limit of memory, if the container has exceeded it: if `event` was received, or by the
@@ -300,6 +323,7 @@ impl Groups {
 
     /// Removes the groups of a container; fine if they are gone.
     pub fn remove(&self, container: &ContainerId) -> Result<(), FileError> {
+        self.measured().retain(|other| other != container);
         let trees = self.trees.iter();
         let removed = trees.map(|tree| files::remove(&self.dir(tree, container)));
         removed.fold(Ok(()), Result::and)

@@ -340,6 +340,7 @@ impl Handler<RecoverContainers> for Cgroups {
     fn handle(&mut self, recover: RecoverContainers, ctx: &mut Context<Self>) -> Self::Result {
         *self.shared.containerizer() = Some(recover.containerizer);
         let ids = recover.containers.into_iter();
+        let ids = ids.filter(|config| !config.shares_limits);
         *self.shared.live() = ids.map(|config| config.container_id).collect();
         self.recover_groups(ctx);
         Ok(())
@@ -351,6 +352,10 @@ impl Handler<PrepareContainer> for Cgroups {
 
     fn handle(&mut self, prepare: PrepareContainer, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
+        if prepare.config.shares_limits {
+            promise.answer(Ok(LaunchPlan::default()));
+            return reply;
+        }
         let container = prepare.config.container_id.clone();
         self.shared.live().insert(container.clone());
         let create = move |groups: &Groups| {
@@ -388,11 +393,7 @@ impl Handler<MeasureContainers> for Cgroups {
     fn handle(&mut self, measure: MeasureContainers, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let now = ctx.clock().wall();
-        let look = move |groups: &Groups| {
-            let one = |container: ContainerId| Some((groups.measure(&container, now)?, container));
-            let found = measure.containers.into_iter().filter_map(one);
-            found.map(|(found, container)| (container, found)).collect()
-        };
+        let look = move |groups: &Groups| groups.measure(measure.containers, now);
         self.submit(ctx, look, |_, measured, _| promise.answer(Ok(measured)));
         reply
     }

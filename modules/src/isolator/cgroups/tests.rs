@@ -37,6 +37,7 @@ fn config(name: &str, requests: &str) -> ContainerConfig {
         container_id: id(name),
         sandbox: "/sandbox".into(),
         user: None,
+        shares_limits: false,
         is_command: true,
         resources: resources(requests),
         container: None,
@@ -226,6 +227,16 @@ fn containers_are_measured_together() {
             3.0 * measured[&id("a")].cpus_system_time_secs
         );
         assert_eq!(measured[&id("b")].mem_rss_bytes, 4096);
+        // The files stay open, and are read from their start.
+        fake.write("memory/mesos/b/memory.stat", "total_rss 8192\n");
+        let measured = isolator.measure(vec![id("b")]).await.unwrap();
+        assert_eq!(measured[&id("b")].mem_rss_bytes, 8192);
+        fs::remove_dir_all(fake.path("memory/mesos/b")).unwrap();
+        isolator.clean_up(id("b")).await.unwrap();
+        fs::create_dir_all(fake.path("memory/mesos/b")).unwrap();
+        fake.write("memory/mesos/b/memory.stat", "total_rss 1\n");
+        let measured = isolator.measure(vec![id("b")]).await.unwrap();
+        assert_eq!(measured[&id("b")].mem_rss_bytes, 1, "a new group");
     });
 }
 
@@ -440,6 +451,7 @@ fn a_restart_keeps_the_groups_and_the_lock() {
         let group = format!("memory/mesos/{ID}");
         fake.write(&format!("{group}/memory.oom_control"), "oom_kill 1\n");
         fake.write(&format!("{group}/memory.failcnt"), "9\n");
+        fake.write(&format!("{group}/memory.stat"), "total_rss 1\n");
         assert!(inject_panic(&node, "cgroups", "bug"));
         assert!(isolator.measure(vec![id(ID)]).await.is_err());
         let found = limited.recv().await.unwrap();

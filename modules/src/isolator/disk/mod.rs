@@ -4,6 +4,7 @@
 //! counted. What it knows outlives a restart of the actor.
 
 mod scan;
+pub mod xfs;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -228,6 +229,7 @@ impl Handler<RecoverContainers> for DiskUsage {
         let mut shared = self.shared();
         shared.containerizer = Some(recover.containerizer);
         let containers = recover.containers.iter();
+        let containers = containers.filter(|config| !config.shares_limits);
         shared.containers = containers
             .map(|config| (config.container_id.clone(), Tracked::new(config)))
             .collect();
@@ -239,10 +241,12 @@ impl Handler<PrepareContainer> for DiskUsage {
     type Result = Result<LaunchPlan, Fault>;
     fn handle(&mut self, prepare: PrepareContainer, _: &mut Context<Self>) -> Self::Result {
         let config = prepare.config;
-        let tracked = Tracked::new(&config);
-        self.shared()
-            .containers
-            .insert(config.container_id, tracked);
+        // Its sandbox is within that of its parent, and counted there.
+        if !config.shares_limits {
+            let tracked = Tracked::new(&config);
+            let containers = &mut self.shared().containers;
+            containers.insert(config.container_id, tracked);
+        }
         Ok(LaunchPlan::default())
     }
 }
@@ -319,6 +323,7 @@ mod tests {
             container_id: id(),
             sandbox: sandbox.to_owned(),
             user: None,
+            shares_limits: false,
             is_command: true,
             resources: resources(requests),
             container: None,

@@ -1,4 +1,4 @@
-//! The space that a directory takes.
+//! The space that a directory takes, and a walk through all below it.
 //!
 //! Blocking. Its content belongs to a task, which may change it meanwhile: no link is followed, no
 //! mount entered, and a file with several names counts once.
@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
@@ -16,21 +16,57 @@ use rustix::io::Errno;
 const DEPTH_MAX: usize = 256;
 /// Bytes of a block in `st_blocks`.
 const BLOCK: u64 = 512;
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A thing that a walk has reached.
+pub(super) enum Found<'a> {
+    /// An open directory.
+    Directory(BorrowedFd<'a>),
+    /// Anything else, by its directory and name.
+    Other(BorrowedFd<'a>, &'a CStr),
+}
+
+/// Opens a directory that is not a link.
+pub(super) fn open(directory: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, directory, DIRECTORY, Mode::empty())?)
+}
+
+/// Whether this is the error for an entry that was removed or replaced meanwhile.
+pub(super) fn is_gone(error: Errno) -> bool {
+    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+}
 
 /// The bytes on disk of this directory with all below it. Zero if it does not exist. Folders deeper
 /// than 256 levels are an error: nobody knows what is below.
 pub(super) fn usage(directory: &Path) -> io::Result<u64> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = match openat(CWD, directory, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(0),
+    let root = match open(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         opened => opened?,
     };
+    // Files with several names.
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    walk(root, |stat, found| {
+        let is_directory = matches!(found, Found::Directory(_));
+        if is_directory || stat.st_nlink == 1 || seen.insert(stat.st_ino) {
+            bytes += blocks(stat);
+        }
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// Visits this directory, then all below it. An error ends the walk.
+pub(super) fn walk(
+    root: OwnedFd,
+    mut visit: impl FnMut(&Stat, Found<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     let stat = fstat(&root)?;
-    let mut scan = Scan {
-        device: stat.st_dev,
-        bytes: blocks(&stat),
-        seen: BTreeSet::new(),
-    };
+    let device = stat.st_dev;
+    visit(&stat, Found::Directory(root.as_fd()))?;
     let mut open = vec![Dir::new(root)?];
     while let Some(directory) = open.last_mut() {
         let Some(entry) = directory.next() else {
@@ -43,51 +79,29 @@ pub(super) fn usage(directory: &Path) -> io::Result<u64> {
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if let Some(inner) = scan.count(directory.fd()?, name)? {
-            if open.len() >= DEPTH_MAX {
-                return Err(io::Error::other(format!("folders deeper than {DEPTH_MAX}")));
-            }
-            open.push(Dir::new(inner)?);
-        }
-    }
-    Ok(scan.bytes)
-}
-
-struct Scan {
-    device: u64,
-    bytes: u64,
-    /// Files with several names.
-    seen: BTreeSet<u64>,
-}
-
-impl Scan {
-    /// Counts an entry. A directory is returned open.
-    fn count(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<OwnedFd>> {
-        let gone = |error: Errno| match error {
-            // Removed or replaced meanwhile.
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(None),
-            other => Err(io::Error::from(other)),
-        };
+        let parent = directory.fd()?;
         let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(error) => return gone(error),
+            Err(error) if is_gone(error) => continue,
+            stat => stat?,
         };
-        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        if stat.st_dev != self.device {
-            return Ok(None);
+        if stat.st_dev != device {
+            continue;
         }
-        if is_directory || stat.st_nlink == 1 || self.seen.insert(stat.st_ino) {
-            self.bytes += blocks(&stat);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            visit(&stat, Found::Other(parent, name))?;
+            continue;
         }
-        if !is_directory {
-            return Ok(None);
+        let inner = match openat(parent, name, DIRECTORY, Mode::empty()) {
+            Err(error) if is_gone(error) => continue,
+            opened => opened?,
+        };
+        if open.len() >= DEPTH_MAX {
+            return Err(io::Error::other(format!("folders deeper than {DEPTH_MAX}")));
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(parent, name, flags, Mode::empty()) {
-            Ok(opened) => Ok(Some(opened)),
-            Err(error) => gone(error),
-        }
+        visit(&stat, Found::Directory(inner.as_fd()))?;
+        open.push(Dir::new(inner)?);
     }
+    Ok(())
 }
 
 fn blocks(stat: &Stat) -> u64 {

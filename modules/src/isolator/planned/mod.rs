@@ -216,6 +216,7 @@ mod tests {
             container_id: ContainerId::new("c").unwrap(),
             sandbox: "/s".into(),
             user: None,
+            shares_limits: false,
             is_command: true,
             resources: ContainerResources::default(),
             container: container.map(Box::new),

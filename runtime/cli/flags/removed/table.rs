@@ -392,9 +392,6 @@ const AGENT: &[(&str, Rule)] = &[
         Tunes("what is known of networks is in --work_dir"),
     ),
     ("network_cni_metrics", NO_NETWORK),
-    ("xfs_project_range", NO_CGROUPS),
-    ("xfs_kill_containers", Only(&["false"], NO_LIMITS)),
-    ("xfs_quota_headroom", NO_CGROUPS),
     (
         "secret_resolver",
         Refused("tasks with secrets are refused; remove it"),

@@ -18,7 +18,7 @@ use runtime::Node;
 use v1::Invalid;
 
 use crate::api::{Refusal, declared_length};
-use crate::body::bounded::{BODY_TIMEOUT, CutOff, bounded_body};
+use crate::body::bounded::{BODY_TIMEOUT, CutOff, StreamedBody, bounded_body};
 use crate::body::bytes::{BodyBytes, HeldBytes};
 use crate::body::large_calls::{DecodePermits, DecodeQueue};
 use crate::connections::Source;
@@ -259,7 +259,9 @@ pub(crate) async fn admit(
     request.extensions_mut().insert(admitted.slot.clone());
     request.extensions_mut().insert(admitted.queue.clone());
     let late = admission.node.clock().sleep(BODY_TIMEOUT);
-    let request = request.map(|body| bounded_body(body, admitted.clone(), late));
+    let streamed = StreamedBody::default();
+    request.extensions_mut().insert(streamed.clone());
+    let request = request.map(|body| bounded_body(body, admitted.clone(), streamed, late));
     let response = next.run(request).await;
     match admitted.cut.get() {
         Some(cut) => Refusal::from(cut).into_response(),

@@ -239,7 +239,8 @@ fn a_body_sent_byte_by_byte_holds_only_counted_memory() {
         let pieces = [buffer.slice(..1), buffer.clone()].map(Ok::<_, std::io::Error>);
         let never = std::future::pending();
         let body = Body::from_stream(stream::iter(pieces));
-        let mut body = bounded_body(body, Arc::new(admitted), never).into_data_stream();
+        let mut body = bounded_body(body, Arc::new(admitted), StreamedBody::default(), never)
+            .into_data_stream();
         let (one, all) = (body.next().await.unwrap(), body.next().await.unwrap());
         let kept = buffer.as_ptr_range();
         assert!(!kept.contains(&one.unwrap().as_ptr()));

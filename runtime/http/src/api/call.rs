@@ -5,10 +5,10 @@
 //! bodies ([`PageBody`]) are decoded a few at a time.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use authority::Subject;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, BodyDataStream, to_bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -21,6 +21,7 @@ use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
 use super::refusal::Refusal;
+use crate::body::bounded::StreamedBody;
 use crate::body::large_calls::{DecodePermit, DecodeQueue};
 use crate::connections::Source;
 use crate::request::methods;
@@ -38,7 +39,7 @@ const SINGLE_HEADERS: [&str; 3] = ["Content-Type", "Message-Content-Type", form:
 const LIST_HEADERS: [&str; 2] = ["Accept", "Message-Accept"];
 
 /// A received call and the headers that select its answer.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReceivedCall<C> {
     /// The decoded call.
     pub call: C,
@@ -56,6 +57,8 @@ pub struct ReceivedCall<C> {
     pub is_large: bool,
     headers: HeaderMap,
     permit: Option<Arc<DecodePermit>>,
+    /// The records after the call, if it was the first of a stream. The lock makes it shareable.
+    records: Option<Mutex<Records>>,
 }
 
 /// Keeps the permit of a large call after its decoded form is dropped: the next large call waits
@@ -72,7 +75,7 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
     }
 
     /// Same, for APIs where a call may begin a stream of records, as `ATTACH_CONTAINER_INPUT` does:
-    /// decodes the first record and no other.
+    /// decodes the first record; the others are read from [`take_records`](Self::take_records).
     pub async fn read_first(node: &Node, request: Request) -> Result<Self, Refusal> {
         Self::read_body(node, request, true).await
     }
@@ -91,9 +94,15 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
         )?;
         check_not_compressed(&headers)?;
         let is_streamed = matches!(content, Content::Stream(_));
+        let mut records = None;
         let (form, bytes) = match content {
             Content::One(form) => (form, body_of(body).await?),
-            Content::Stream(form) => (form, first_record(body).await?),
+            Content::Stream(form) => {
+                let streamed = parts.extensions.get().cloned();
+                let records = records.insert(Records::of(body, streamed));
+                let none = || Refusal::bad("the body has no record: expected a call");
+                (form, records.next().await?.ok_or_else(none)?)
+            }
         };
         let small = read_small(form, &bytes);
         let (is_large, mut permit) = (small.is_none(), None);
@@ -116,6 +125,7 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
             is_large,
             headers,
             permit,
+            records: records.map(Mutex::new),
         })
     }
 }
@@ -247,19 +257,56 @@ pub fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads the first record of a body, and no more.
-async fn first_record(body: Body) -> Result<bytes::Bytes, Refusal> {
-    let mut decoder = Decoder::new(CALL_MAX);
-    let mut pieces = body.into_data_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| unreadable(&error))?;
-        let found = decoder.next(&mut &piece[..]).map_err(Refusal::bad)?;
-        if let Some(record) = found {
-            return Ok(record);
+/// The records of a streamed body after those that were read.
+pub struct Records {
+    decoder: Decoder,
+    piece: bytes::Bytes,
+    pieces: BodyDataStream,
+    streamed: Option<StreamedBody>,
+}
+
+impl std::fmt::Debug for Records {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Records").finish_non_exhaustive()
+    }
+}
+
+impl Records {
+    fn of(body: Body, streamed: Option<StreamedBody>) -> Self {
+        Self {
+            decoder: Decoder::new(CALL_MAX),
+            piece: bytes::Bytes::new(),
+            pieces: body.into_data_stream(),
+            streamed,
         }
     }
-    decoder.end().map_err(Refusal::bad)?;
-    Err(Refusal::bad("the body has no record: expected a call"))
+
+    /// Lets the rest take any time.
+    pub fn take_any_time(&self) {
+        if let Some(streamed) = &self.streamed {
+            streamed.allow();
+        }
+    }
+
+    /// The next record; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<bytes::Bytes>, Refusal> {
+        loop {
+            let mut rest = &self.piece[..];
+            let found = self.decoder.next(&mut rest).map_err(Refusal::bad)?;
+            let read = self.piece.len() - rest.len();
+            self.piece = self.piece.slice(read..);
+            if found.is_some() {
+                return Ok(found);
+            }
+            match self.pieces.next().await {
+                Some(piece) => self.piece = piece.map_err(|error| unreadable(&error))?,
+                None => {
+                    self.decoder.end().map_err(Refusal::bad)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
 }
 
 async fn body_of(body: Body) -> Result<bytes::Bytes, Refusal> {
@@ -317,6 +364,22 @@ impl<C> ReceivedCall<C> {
                 Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem))
             }
             false => Ok(()),
+        }
+    }
+
+    /// Takes the records after the call, if it was the first of a stream.
+    pub fn take_records(&mut self) -> Option<Records> {
+        let records = self.records.take()?.into_inner();
+        Some(records.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The encoding of an answer that is a stream of records in any case.
+    pub fn accept_output(&self) -> Result<Content, Refusal> {
+        let streamed = self.accept_stream();
+        match streamed {
+            Ok(content) => Ok(content),
+            // As in Mesos: the records go under the name of their form.
+            Err(refusal) => self.accept().map(Content::One).map_err(|_| refusal),
         }
     }
 

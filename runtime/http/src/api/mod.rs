@@ -7,6 +7,6 @@ mod call;
 mod refusal;
 mod stream;
 
-pub use call::{CALL_MAX, CallPermit, PageBody, ReceivedCall, answer, declared_length};
+pub use call::{CALL_MAX, CallPermit, PageBody, ReceivedCall, Records, answer, declared_length};
 pub use refusal::Refusal;
 pub use stream::{Batch, Bounds, Closed, EventStreams, EventWriter};

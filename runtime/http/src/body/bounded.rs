@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,6 +24,22 @@ pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Chunks up to this size are copied: a chunk would otherwise keep the connection's read buffer of
 /// 8 to 16 KiB alive.
 const SMALL: usize = 8 << 10;
+
+/// Lets a handler read a body without these bounds, once it knows that it is a stream. Clones share
+/// it. It is a request extension.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamedBody(Arc<AtomicBool>);
+
+impl StreamedBody {
+    /// The body is a stream: it may take any time, and its chunks are not kept.
+    pub fn allow(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_allowed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Why a body was cut off.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +69,7 @@ impl From<&CutOff> for Refusal {
 pub(crate) fn bounded_body(
     body: Body,
     admitted: Arc<AdmittedRequest>,
+    streamed: StreamedBody,
     late: impl Future<Output = ()> + Send + 'static,
 ) -> Body {
     if body.is_end_stream() {
@@ -59,6 +77,10 @@ pub(crate) fn bounded_body(
     }
     let (mut pieces, mut late) = (body.into_data_stream(), Box::pin(late.fuse()));
     Body::from_stream(stream::poll_fn(move |cx| {
+        if streamed.is_allowed() {
+            admitted.slot.leave();
+            return pieces.poll_next_unpin(cx);
+        }
         let cut = match pieces.poll_next_unpin(cx) {
             Poll::Ready(Some(Ok(piece))) => match admitted.held.add(piece.len()) {
                 Ok(()) => return Poll::Ready(Some(Ok(compact(piece)))),

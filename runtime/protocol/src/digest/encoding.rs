@@ -14,7 +14,7 @@ use resources::{
 };
 
 use super::TaskContent;
-use crate::task::{CommandInfo, ExecutorInfo, Labels, Uri};
+use crate::task::{CommandInfo, ExecutorInfo, ExecutorKind, Labels, Uri};
 
 /// Kind of an item.
 pub(super) const TASK: u8 = 1;
@@ -62,6 +62,7 @@ impl Writer {
     pub(super) fn executor(&mut self, info: &ExecutorInfo) {
         let ExecutorInfo {
             executor_id: _, // Part of the name.
+            kind,
             name,
             command,
             resources,
@@ -79,6 +80,9 @@ impl Writer {
         // The last field, and rare: absent, it takes no byte.
         if let Some(container) = container {
             self.text(&serde_json::to_string(container).unwrap_or_default());
+        }
+        if *kind == ExecutorKind::Default {
+            self.byte(1);
         }
     }
 

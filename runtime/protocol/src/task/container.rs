@@ -139,6 +139,8 @@ pub struct LinuxInfo {
     pub ipc_mode: Option<IpcMode>,
     /// Size of its `/dev/shm`, in MiB.
     pub shm_size: Option<u32>,
+    /// Whether a nested container is in its parent's cgroups; `None` means that it is.
+    pub shares_cgroups: Option<bool>,
 }
 
 /// A set of Linux capabilities: bit `n` is the kernel's capability number `n`.

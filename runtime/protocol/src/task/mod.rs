@@ -65,6 +65,9 @@ pub struct TaskInfo {
     pub labels: Labels,
     /// Settings of its container; `None` for an executor's task, and for a plain process.
     pub container: Option<Box<ContainerInfo>>,
+    /// The first task of its group (LAUNCH_GROUP). All have both a command and the same executor,
+    /// of kind [`ExecutorKind::Default`].
+    pub group: Option<TaskId>,
 }
 
 /// A limit of a resource.
@@ -131,6 +134,7 @@ impl TaskInfo {
             limits: TaskLimits::default(),
             labels: Labels::default(),
             container: None,
+            group: None,
         }
     }
 
@@ -211,15 +215,27 @@ impl CommandInfo {
     }
 }
 
-/// A framework's own executor: a program that runs its tasks.
+/// Kind of an executor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExecutorKind {
+    /// A program of the framework.
+    #[default]
+    Custom,
+    /// The agent itself: it runs task groups, each task in a container nested in the executor's.
+    Default,
+}
+
+/// An executor: what runs tasks of a framework on an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorInfo {
     /// Unique among the framework's executors on an agent. The same id must always have the same
     /// info.
     pub executor_id: ExecutorId,
+    /// Who runs the tasks.
+    pub kind: ExecutorKind,
     /// Name for display.
     pub name: String,
-    /// Command that starts the executor.
+    /// Command that starts the executor; without a value for the default executor.
     pub command: CommandInfo,
     /// Resources of the executor itself, without its tasks.
     pub resources: Resources,
@@ -238,6 +254,7 @@ impl ExecutorInfo {
     pub fn new(executor_id: ExecutorId, command: CommandInfo, resources: Resources) -> Self {
         Self {
             executor_id,
+            kind: ExecutorKind::Custom,
             name: String::new(),
             command,
             resources,
@@ -245,6 +262,18 @@ impl ExecutorInfo {
             shutdown_grace_period: None,
             labels: Labels::default(),
             container: None,
+        }
+    }
+
+    /// The default executor.
+    pub fn default_kind(executor_id: ExecutorId, resources: Resources) -> Self {
+        let none = CommandInfo {
+            shell: false,
+            ..CommandInfo::shell("")
+        };
+        Self {
+            kind: ExecutorKind::Default,
+            ..Self::new(executor_id, none, resources)
         }
     }
 

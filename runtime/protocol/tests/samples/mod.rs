@@ -47,6 +47,7 @@ pub fn framework() -> FrameworkInfo {
 
 pub fn executor() -> ExecutorInfo {
     ExecutorInfo {
+        kind: protocol::ExecutorKind::Custom,
         executor_id: id("e"),
         name: "executor".to_owned(),
         command: CommandInfo {
@@ -98,6 +99,7 @@ pub fn task() -> TaskInfo {
         },
         labels: Labels::new(),
         container: None,
+        group: None,
     }
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use protocol::{ID_LENGTH_MAX, InvalidId, Uuid};
 use resources::Invalid;
 
+use super::At;
 use crate::describe::{Describe, Fields, Output};
 use crate::schema;
 
@@ -68,19 +69,24 @@ impl TryFrom<&schema::ContainerID> for protocol::ContainerId {
     type Error = Invalid;
 
     fn try_from(id: &schema::ContainerID) -> Result<Self, Invalid> {
-        if let Some(parent) = &id.parent {
-            let expected = "no parent, since containers are not nested";
-            return Err(Invalid::new("parent", &parent.value, expected));
+        let own = Self::new(&id.value).map_err(|bad| invalid(&bad))?;
+        if own.parent().is_some() {
+            let expected = "no dots, which separate the ids of nested containers";
+            return Err(Invalid::new("value", &id.value, expected));
         }
-        Self::new(&id.value).map_err(|bad| invalid(&bad))
+        let Some(parent) = &id.parent else {
+            return Ok(own);
+        };
+        let parent = Self::try_from(&**parent).at("parent")?;
+        parent.nested(own).map_err(|bad| invalid(&bad))
     }
 }
 
 impl From<&protocol::ContainerId> for schema::ContainerID {
     fn from(id: &protocol::ContainerId) -> Self {
         Self {
-            value: id.to_string(),
-            parent: None,
+            value: id.name().to_owned(),
+            parent: id.parent().map(|parent| Box::new((&parent).into())),
         }
     }
 }

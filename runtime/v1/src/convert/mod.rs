@@ -19,7 +19,7 @@
 //! | `nodes` | agents and masters |
 //! | `offer` | offers |
 //! | `operation` | operations and their statuses |
-//! | `operator` | operators' changes of a master |
+//! | `operator` | operators' changes of a master, and calls about containers |
 //! | `resource` | resources and attributes |
 //! | `scheduler` | schedulers' calls and events |
 //! | `status` | task statuses |

@@ -211,15 +211,18 @@ impl Chance {
 
     /// An executor.
     pub fn executor(&mut self) -> ExecutorInfo {
+        let (id, command, resources) = (self.id(), self.command(), self.resources());
+        let plain = match self.half() {
+            true => ExecutorInfo::default_kind(id, resources),
+            false => ExecutorInfo::new(id, command, resources),
+        };
         ExecutorInfo {
-            executor_id: self.id(),
             name: self.text(),
-            command: self.command(),
-            resources: self.resources(),
             data: self.text().into_bytes(),
             shutdown_grace_period: self.some(Self::duration),
             labels: self.labels_of_what_is_found(),
             container: self.some(Self::container).map(Box::new),
+            ..plain
         }
     }
 
@@ -261,6 +264,8 @@ impl Chance {
                     false => IpcMode::ShareParent,
                 }),
                 shm_size: self.some(|chance| chance.below(1000) as u32),
+                // JSON has the default of an unset one.
+                shares_cgroups: Some(self.half()),
             },
             rlimits: self.list(|chance| RLimit {
                 kind: match chance.below(3) {
@@ -342,6 +347,7 @@ impl Chance {
             },
             labels: self.labels_of_what_is_found(),
             container: self.some(Self::container).map(Box::new),
+            group: None,
         }
     }
 

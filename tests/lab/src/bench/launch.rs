@@ -5,7 +5,7 @@
 //! and the time of a single task from its accept to `TASK_RUNNING`. The framework is an ordinary
 //! scheduler on the driver. `bench http` launches the same load by other clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
@@ -13,14 +13,16 @@ use meros::flags::{Threads, ThreadsFlag};
 use meros::service;
 use meros::service::agent::own_program;
 use meros::service::local::{LocalCluster, Options};
+use protocol::task::container::{ContainerInfo, Image};
 use protocol::{
     CommandInfo, Filters, FrameworkInfo, Offer, Operation, TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use resources::Resources;
 use runtime::{Clock, Instant, Role};
-use scheduler_driver::{Calls, Scheduler, SchedulerDriver};
+use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use transport::Identity;
 
 use super::process::bare_launches;
 use super::{Figure, OutputFlags, Result, cores, median, temporary};
@@ -118,6 +120,10 @@ pub struct Launches {
     width: u32,
     /// Whether to leave an offer that is too small for all of them.
     whole: bool,
+    command: CommandInfo,
+    container: Option<Box<ContainerInfo>>,
+    /// Whether its tasks survive a restart of their agent.
+    checkpoint: bool,
     events: Option<UnboundedSender<Event>>,
 }
 
@@ -143,8 +149,30 @@ impl Launches {
             living: 0,
             width,
             whole,
+            command: CommandInfo::program("/bin/true", []),
+            container: None,
+            checkpoint: false,
             events: None,
         })
+    }
+
+    /// Tasks of `sleep`, which survive a restart of their agent.
+    pub fn sleeping(mut self) -> Self {
+        self.command = CommandInfo::program("/bin/sleep", ["100000".to_owned()]);
+        self.checkpoint = true;
+        self
+    }
+
+    /// Tasks with the root file system of this image.
+    pub fn in_image(mut self, name: &str) -> Self {
+        self.container = Some(Box::new(ContainerInfo {
+            image: Some(Image {
+                name: name.to_owned(),
+                is_cached: true,
+            }),
+            ..ContainerInfo::default()
+        }));
+        self
     }
 
     /// The events of this load, for [`Following::end`].
@@ -176,7 +204,8 @@ impl Launches {
             self.living += 1;
             let mut task = TaskInfo::new(task_id, offer.agent_id.clone(), resources);
             task.name = self.name.to_owned();
-            tasks.push(task.with_command(CommandInfo::program("/bin/true", [])));
+            task.container.clone_from(&self.container);
+            tasks.push(task.with_command(self.command.clone()));
         }
         if self.whole && self.waiting > 0 && self.living < self.width {
             self.waiting += tasks.len() as u32;
@@ -278,6 +307,34 @@ impl Following {
         }
         Ok(times.into_values().collect())
     }
+
+    /// Follows the load until all of its tasks have been in this state. Fails if one ends in
+    /// another. Returns the time since the first accept, or since now without any.
+    pub async fn all(&mut self, wanted: TaskState, clock: &Clock) -> Result<Duration> {
+        let (mut first, mut last) = (None, clock.now());
+        let begun = last;
+        let mut reached = BTreeSet::new();
+        while reached.len() < self.tasks as usize {
+            let event = clock.timeout(STALLED, self.events.recv()).await;
+            let count = reached.len();
+            let event =
+                event.map_err(|_| format!("stalled: {count} of {} {wanted}", self.tasks))?;
+            match event.ok_or("the framework has ended")? {
+                Event::Over(reason) => return Err(reason.into()),
+                Event::Accepted(_, accepted) => _ = first.get_or_insert(accepted),
+                Event::Changed(status, at) if status.state == wanted => {
+                    last = at;
+                    reached.insert(status.task_id);
+                }
+                Event::Changed(status, _) if status.state.is_terminal() => {
+                    let (task, state, message) = (status.task_id, status.state, status.message);
+                    return Err(format!("{task} is {state}: {message}").into());
+                }
+                Event::Changed(..) => {}
+            }
+        }
+        Ok(last - first.unwrap_or(begun))
+    }
 }
 
 /// Runs one load on a framework of its own. Times are those of this clock.
@@ -286,19 +343,30 @@ pub async fn measure(
     mut launches: Launches,
     clock: &Clock,
 ) -> Result<Vec<TaskTimes>> {
-    let (name, following, clock) = (launches.name, launches.follow(), clock.clone());
-    let identity = cluster.issue(Role::Framework, name)?;
-    let mut framework = FrameworkInfo::new(user(), name);
+    let following = launches.follow();
+    let identity = cluster.issue(Role::Framework, launches.name)?;
+    let driver = begin(&cluster.master(), &identity, launches, clock)?;
+    let times = following.end(clock).await;
+    let _ = driver.tear_down(); // It may have ended already.
+    driver.ended().await;
+    times
+}
+
+/// Starts the framework of a load.
+pub fn begin(
+    master: &str,
+    identity: &Identity,
+    launches: Launches,
+    clock: &Clock,
+) -> Result<DriverRef> {
+    let mut framework = FrameworkInfo::new(user(), launches.name);
     framework.hostname = service::machine_name();
+    framework.checkpoint = launches.checkpoint;
     let load = Load {
         clock: clock.clone(),
         launches,
     };
-    let driver = SchedulerDriver::new([cluster.master()], framework).connect(&identity, load)?;
-    let times = following.end(&clock).await;
-    let _ = driver.tear_down(); // It may have ended already.
-    driver.ended().await;
-    times
+    Ok(SchedulerDriver::new([master.to_owned()], framework).connect(identity, load)?)
 }
 
 /// The user that runs the tasks.

@@ -104,6 +104,11 @@ impl ServiceProcess {
         Usage::of(self.0.id())
     }
 
+    /// Its resident memory, without its descendants, in MiB.
+    pub fn resident(&self) -> Result<f64> {
+        memory(i32::try_from(self.0.id())?, "VmRSS")
+    }
+
     /// Its highest resident memory, without its descendants, in MiB.
     pub fn peak(&self) -> Result<f64> {
         memory(i32::try_from(self.0.id())?, "VmHWM")

@@ -103,6 +103,8 @@ enum Body {
     },
     /// Receives grace periods.
     Command(mpsc::UnboundedSender<Duration>),
+    /// The containers of a task group.
+    Group,
 }
 
 /// The agent's launcher on its machine.
@@ -388,6 +390,10 @@ impl Shared {
         let started = match &request.program {
             ContainerProgram::Executor(_) => self.launch_executor(&request),
             ContainerProgram::Command(command) => self.launch_command(&request, command),
+            ContainerProgram::Group => {
+                self.launch_group(&container);
+                Ok(())
+            }
         };
         if let Err(reason) = started {
             self.outliving.borrow_mut().remove(&container);
@@ -397,6 +403,35 @@ impl Shared {
             });
         }
         self.kill_if_doomed(&container);
+    }
+
+    fn launch_group(self: &Rc<Self>, container: &ContainerId) {
+        let (pid, killed) = self.run(container, Body::Group);
+        self.tell(LauncherEvent::Started {
+            container_id: container.clone(),
+            pid,
+        });
+        let (shared, id) = (self.clone(), container.clone());
+        let end = async move {
+            let is_ordered = killed.await.unwrap_or(false);
+            let running = shared.running.borrow();
+            let inside = running.keys().filter(|one| one.is_inside(&id));
+            let inside: Vec<ContainerId> = inside.cloned().collect();
+            drop(running);
+            for nested in inside {
+                if shared.remove(&nested) {
+                    shared.tell(LauncherEvent::Exited {
+                        container_id: nested,
+                        end: ContainerEnd::Leader(Termination::Signaled(KILLED)),
+                    });
+                }
+            }
+            ContainerEnd::Leader(match is_ordered {
+                true => Termination::Exited(0),
+                false => Termination::Signaled(KILLED),
+            })
+        };
+        self.oversee(container.clone(), end);
     }
 
     fn launch_executor(self: &Rc<Self>, request: &LaunchRequest) -> Result<(), String> {

@@ -1,49 +1,59 @@
-//! Task groups among the operations of one accept (SPEC 2.8, LAUNCH_GROUP): none runs without an
-//! executor for groups, and their resources stay unused.
+//! Task groups among the operations of one accept (SPEC 2.8, LAUNCH_GROUP): all tasks of a group are
+//! launched, or none.
 
 use super::*;
 
+fn executor(id: &str) -> ExecutorInfo {
+    let own = resources("cpus:0.5;mem:32;disk:1");
+    ExecutorInfo::default_kind(ExecutorId::new(id).unwrap(), own)
+}
+
 fn group(tasks: Vec<TaskInfo>) -> Operation {
-    let executor = Box::new(ExecutorInfo {
-        name: "default".to_owned(),
-        ..ExecutorInfo::new(
-            ExecutorId::new("e").unwrap(),
-            CommandInfo::shell("true"),
-            resources("cpus:1"),
-        )
-    });
+    let executor = Box::new(executor("e"));
     Operation::LaunchGroup { executor, tasks }
 }
 
 #[test]
-fn a_group_alone_gives_everything_back() {
+fn a_group_reaches_its_agent_in_one_message() {
+    simulate_scenario(|scenario| async move {
+        let offer = scenario.offer(resources("cpus:8;mem:900;disk:9")).await;
+        let task = |id: &str| task(id, &scenario.agent_id, "cpus:1");
+        let steps = vec![group(vec![task("g1"), task("g2")]), group(vec![task("g3")])];
+        scenario.accept(&[&offer], steps).await;
+        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        let state = scenario.world.state().await;
+        let on = state.tasks.on_agent(&scenario.agent_id).unwrap();
+        let held = on.held().values();
+        let held = held.fold(Resources::new(), |sum, held| sum + held.unallocate());
+        assert_eq!(held, resources("cpus:3.5;mem:32;disk:1"), "one executor");
+        let runs = scenario.agent.received();
+        let count = |group: &str| runs[0].matches(group).count();
+        assert_eq!((runs.len(), count(" of g1"), count(" of g3")), (1, 2, 1));
+    });
+}
+
+#[test]
+fn a_refused_group_alone_gives_everything_back() {
     simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
-        let tasks = vec![task("t", &scenario.agent_id, "cpus:1")];
+        let tasks = vec![
+            task("t", &scenario.agent_id, "cpus:1"),
+            task("t", &scenario.agent_id, "cpus:1"),
+        ];
         scenario.accept(&[&offer], vec![group(tasks)]).await;
-        assert_eq!(
-            scenario.scheduler.received(),
-            ["t TASK_ERROR REASON_TASK_GROUP_INVALID"]
-        );
+        let refused = "t TASK_ERROR REASON_TASK_GROUP_INVALID";
+        assert_eq!(scenario.scheduler.received(), [refused; 2]);
         assert_eq!(scenario.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
     });
 }
 
-/// If the offers do not suffice, that is the reason, not that it might run elsewhere.
 #[test]
-fn group_without_enough_resources_is_told_the_shortage() {
+fn an_empty_group_declines_the_offer() {
     simulate_scenario(|scenario| async move {
-        for (offered, expected) in [
-            ("cpus:1", "Total resources cpus:2 required by task"),
-            ("cpus:2", "there is no default executor yet"),
-        ] {
-            let offer = scenario.offer(resources(offered)).await;
-            let tasks = vec![task(offered, &scenario.agent_id, "cpus:1")];
-            scenario.accept(&[&offer], vec![group(tasks)]).await;
-            let statuses = scenario.scheduler.statuses();
-            let told = &statuses.last().unwrap().message;
-            assert!(told.contains(expected), "{told}");
-        }
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario.accept(&[&offer], vec![group(Vec::new())]).await;
+        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        assert_eq!(scenario.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
     });
 }
 

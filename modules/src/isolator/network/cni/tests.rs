@@ -86,6 +86,7 @@ fn config(container: ContainerInfo) -> ContainerConfig {
         container_id: id(),
         sandbox: "/s".into(),
         user: None,
+        shares_limits: false,
         is_command: true,
         resources: ContainerResources::default(),
         container: Some(Box::new(container)),

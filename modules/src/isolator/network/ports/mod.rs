@@ -91,7 +91,8 @@ impl Tracked {
     fn new(config: &ContainerConfig) -> Option<Self> {
         let container = config.container.as_deref();
         let is_apart = container.is_some_and(|container| container.has_own_network());
-        (!is_apart).then(|| Self {
+        // A nested one is looked at with its parent.
+        (!is_apart && !config.shares_limits).then(|| Self {
             allocated: config.resources.requests.ports(),
             ..Self::default()
         })
@@ -301,6 +302,7 @@ mod tests {
             container_id: id(),
             sandbox: "/s".into(),
             user: None,
+            shares_limits: false,
             is_command: true,
             resources: ContainerResources {
                 requests: Resources::parse("cpus:1;ports:[31000-31000]").unwrap(),

@@ -9,13 +9,14 @@ use resources::{Conversion, Invalid};
 
 use super::ids::{uuid, uuid_bytes};
 use super::resource::{read_resources, write_resources};
-use super::{At, all, need, refuse, some, write};
+use super::task::of_task;
+use super::{At, all, each, need, refuse, some, write};
 use crate::message::Enum;
 use crate::schema::{
     self, OfferOperation, OfferOperationCreate, OfferOperationDestroy, OfferOperationGrowVolume,
     OfferOperationLaunch, OfferOperationLaunchGroup, OfferOperationReserve,
     OfferOperationShrinkVolume, OfferOperationType, OfferOperationUnreserve, OperationStatus,
-    TaskGroupInfo, UUID,
+    TaskGroupInfo, TaskInfo, UUID,
 };
 
 impl TryFrom<&OfferOperation> for Operation {
@@ -119,8 +120,12 @@ fn refuse_id(operation: &OfferOperation) -> Result<(), Invalid> {
 fn read_group(group: &OfferOperationLaunchGroup) -> Result<Operation, Invalid> {
     Ok(Operation::LaunchGroup {
         executor: Box::new((&group.executor).try_into().at("executor")?),
-        tasks: all("tasks", &group.task_group.tasks).at("task_group")?,
+        tasks: each("tasks", &group.task_group.tasks, read_member).at("task_group")?,
     })
+}
+
+fn read_member(task: &TaskInfo) -> Result<protocol::TaskInfo, Invalid> {
+    protocol::TaskInfo::try_from(task).map_err(|bad| of_task(task, bad))
 }
 
 impl From<&Operation> for OfferOperation {

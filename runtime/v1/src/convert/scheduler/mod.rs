@@ -29,7 +29,7 @@ pub use self::rejected::{RejectedEntries, RejectedEntry};
 pub use self::subscription::listed;
 use self::subscription::{InvalidFramework, framework};
 use super::ids::uuid;
-use super::task::check_executor;
+use super::task::{check_executor, check_group};
 use super::{At, each, some, write};
 use crate::limits::within;
 use crate::schema::scheduler::{
@@ -448,15 +448,7 @@ impl DecodedAccept {
     /// Adds the operation at this position, or its problem.
     fn add(&mut self, operation: &OfferOperation, position: &str, rejected: &mut RejectedEntries) {
         let kind = operation.r#type.unwrap_or_default();
-        let converted = match kind {
-            // Whatever else is in it.
-            OfferOperationType::LaunchGroup if operation.launch_group.is_some() => {
-                let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
-                Err(Invalid::new("type", kind, expected))
-            }
-            _ => self.convert(operation),
-        };
-        let bad = match converted {
+        let bad = match self.convert(operation) {
             Ok(operation) => return self.offers.operations.push(operation),
             Err(bad) => within(bad, position),
         };
@@ -503,6 +495,9 @@ impl DecodedAccept {
     fn convert(&self, operation: &OfferOperation) -> Result<Operation, Invalid> {
         if let Some((list, tasks)) = tasks_of(operation) {
             each(list, tasks, |task| self.has_its_own_executor(task))?;
+        }
+        if let Some(group) = &operation.launch_group {
+            check_group(group, &self.offers.framework_id)?;
         }
         Operation::try_from(operation)
     }

@@ -327,6 +327,7 @@ fn read_linux(linux: &LinuxInfo) -> Result<to::LinuxInfo, Invalid> {
         seccomp,
         ipc_mode,
         shm_size: linux.shm_size,
+        shares_cgroups: linux.share_cgroups,
     })
 }
 
@@ -372,6 +373,7 @@ fn write_linux(linux: &to::LinuxInfo) -> Option<LinuxInfo> {
             to::IpcMode::ShareParent => LinuxInfoIpcMode::ShareParent,
         }),
         shm_size: linux.shm_size,
+        share_cgroups: linux.shares_cgroups,
         ..LinuxInfo::default()
     };
     (written != LinuxInfo::default()).then_some(written)

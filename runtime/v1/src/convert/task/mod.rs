@@ -13,7 +13,7 @@ use std::time::Duration;
 use protocol::Uri;
 use protocol::task::{Limit, TaskLimits};
 use protocol::text::reserved_labels::DISCOVERY;
-use resources::Invalid;
+use resources::{Invalid, shortened};
 
 use super::labels::read_with;
 use super::resource::{read_resources, write_resources};
@@ -21,9 +21,12 @@ use super::{At, each, need, refuse, some};
 use crate::convert::labels::messages::{discovery, keep_message, other_labels, reserved_keys};
 use crate::schema::{
     CommandInfo, CommandInfoURI, ContainerInfo, DiscoveryInfo, DurationInfo, Environment,
-    EnvironmentVariable, EnvironmentVariableType, ExecutorInfo, ExecutorInfoType, KillPolicy,
-    Labels, TaskInfo, ValueScalar,
+    EnvironmentVariable, EnvironmentVariableType, ExecutorInfo, ExecutorInfoType, HealthCheckType,
+    KillPolicy, Labels, OfferOperationLaunchGroup, TaskInfo, ValueScalar,
 };
+
+/// The longest id of a valid task.
+const ID_MAX: usize = 255;
 
 /// Default grace period of a kill policy.
 const GRACE_PERIOD_NANOS: i64 = 3_000_000_000;
@@ -52,6 +55,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             limits: read_limits(&task.limits)?,
             labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
             container: some("container", task.container.as_deref())?.map(Box::new),
+            group: None,
         })
     }
 }
@@ -102,7 +106,7 @@ fn read_completion_time(given: Option<&DurationInfo>) -> Result<Option<Duration>
 }
 
 /// Only of `cpus` and `mem`, else with Mesos' message.
-fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
+pub(super) fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
     let mut limits = TaskLimits::default();
     for (name, scalar) in given {
         let place = format!("limits[{name}]");
@@ -244,11 +248,48 @@ fn check_file(
     container: Option<&ContainerInfo>,
 ) -> Result<(), Invalid> {
     let is_absent = command.is_some_and(|command| command.value.is_none());
-    let mesos = container.and_then(|one| one.mesos.as_ref());
-    let has_image = mesos.is_some_and(|mesos| mesos.image.is_some())
-        || container.is_some_and(|one| one.docker.is_some());
+    let has_image = container.is_some_and(|one| has_image(one) || one.docker.is_some());
     let expected = "the path of a program";
     refuse("command.value", is_absent && !has_image, "absent", expected)
+}
+
+/// What Mesos demands of the executor of a group, and of each of its tasks, with its messages.
+pub(super) fn check_group(
+    group: &OfferOperationLaunchGroup,
+    framework: &protocol::FrameworkId,
+) -> Result<(), Invalid> {
+    for task in &group.task_group.tasks {
+        let networks = task.container.as_ref().map(|one| &one.network_infos);
+        let own_network = networks.is_some_and(|networks| !networks.is_empty());
+        let kind = task.health_check.as_ref().and_then(|check| check.r#type);
+        if own_network && matches!(kind, Some(HealthCheckType::Http | HealthCheckType::Tcp)) {
+            let problem = "HTTP and TCP health checks are not supported for nested containers not joining parent's network";
+            return Err(of_task(task, Invalid::message(problem)));
+        }
+    }
+    let executor = &group.executor;
+    let problem = match (&executor.framework_id, executor.r#type) {
+        (None, _) => "'ExecutorInfo.framework_id' must be set".to_owned(),
+        (Some(id), _) if id.value != framework.as_str() => format!(
+            "ExecutorInfo has an invalid FrameworkID (Actual: {} vs Expected: {framework})",
+            id.value
+        ),
+        (_, None) => "'ExecutorInfo.type' must be set".to_owned(),
+        (_, Some(ExecutorInfoType::Unknown)) => "Unknown executor type".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Invalid::message(problem))
+}
+
+/// A message of Mesos about a task of a group names the task.
+pub(super) fn of_task(task: &TaskInfo, bad: Invalid) -> Invalid {
+    match bad.field.is_empty() {
+        true => {
+            let id = shortened(&task.task_id.value, ID_MAX);
+            Invalid::message(format!("Task '{id}' is invalid: {bad}"))
+        }
+        false => bad,
+    }
 }
 
 /// Refuses a task whose executor names another framework.
@@ -271,24 +312,28 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
     type Error = Invalid;
 
     fn try_from(executor: &ExecutorInfo) -> Result<Self, Invalid> {
-        refuse(
-            "type",
-            executor.r#type == Some(ExecutorInfoType::Default),
-            "DEFAULT",
-            "CUSTOM with a command, since there is no default executor yet",
-        )?;
-        let command = need(
-            "command",
-            executor.command.as_deref(),
-            "the executor's command",
-        )?;
-        check_file(Some(command), executor.container.as_deref())?;
+        let executor_id = (&executor.executor_id).try_into().at("executor_id")?;
+        let resources = read_resources("resources", &executor.resources)?;
+        let plain = match executor.r#type {
+            Some(ExecutorInfoType::Default) => {
+                if executor.command.is_some() {
+                    let problem = "'ExecutorInfo.command' must not be set for 'DEFAULT' executor";
+                    return Err(Invalid::message(problem));
+                }
+                Self::default_kind(executor_id, resources)
+            }
+            _ => {
+                let command = executor.command.as_deref().ok_or_else(|| {
+                    let missing = "'ExecutorInfo.command' must be set for 'CUSTOM' executor";
+                    Invalid::message(missing)
+                })?;
+                check_file(Some(command), executor.container.as_deref())?;
+                Self::new(executor_id, command.try_into().at("command")?, resources)
+            }
+        };
         let grace_period = executor.shutdown_grace_period.as_ref();
         Ok(Self {
-            executor_id: (&executor.executor_id).try_into().at("executor_id")?,
             name: executor.name.clone().unwrap_or_default(),
-            command: command.try_into().at("command")?,
-            resources: read_resources("resources", &executor.resources)?,
             data: executor
                 .data
                 .as_ref()
@@ -297,17 +342,24 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
             shutdown_grace_period: some("shutdown_grace_period", grace_period)?,
             labels: with_discovery(executor.labels.as_ref(), executor.discovery.as_deref()),
             container: some("container", executor.container.as_deref())?.map(Box::new),
+            ..plain
         })
     }
 }
 
+fn has_image(container: &ContainerInfo) -> bool {
+    let mesos = container.mesos.as_ref();
+    mesos.is_some_and(|mesos| mesos.image.is_some())
+}
+
 impl From<&protocol::ExecutorInfo> for ExecutorInfo {
     fn from(executor: &protocol::ExecutorInfo) -> Self {
+        let is_default = executor.kind == protocol::ExecutorKind::Default;
         Self {
             executor_id: (&executor.executor_id).into(),
             data: (!executor.data.is_empty()).then(|| executor.data.clone().into()),
             resources: write_resources(&executor.resources),
-            command: Some(Box::new((&executor.command).into())),
+            command: (!is_default).then(|| Box::new((&executor.command).into())),
             name: Some(executor.name.clone()),
             shutdown_grace_period: executor.shutdown_grace_period.map(Into::into),
             labels: other_labels(&executor.labels).message(),
@@ -316,7 +368,10 @@ impl From<&protocol::ExecutorInfo> for ExecutorInfo {
                 .container
                 .as_deref()
                 .map(|one| Box::new(one.into())),
-            r#type: Some(ExecutorInfoType::Custom),
+            r#type: Some(match is_default {
+                true => ExecutorInfoType::Default,
+                false => ExecutorInfoType::Custom,
+            }),
             ..Self::default()
         }
     }

@@ -1,6 +1,14 @@
-//! Operators' changes of a master.
+//! Operators' changes of a master, and their calls about containers of an agent.
 //!
 //! Queries (`GET_STATE` and others) are not converted: their handlers need only the type.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `nested` | calls about containers |
+//! | `process_io` | streams of a container's input and output |
+
+pub mod nested;
+pub mod process_io;
 
 use std::collections::BTreeMap;
 
