@@ -53,7 +53,7 @@ fn command_runs_beside_the_task_with_its_environment() {
     let output = exec(&cluster, &[], "kill -9 $$");
     assert_eq!(output.status.code(), Some(128 + 9), "{}", stderr(&output));
     let output = cluster.output(["exec", "t", "--", "/no/such/program"]);
-    assert_eq!(output.status.success(), false);
+    assert!(!output.status.success());
     // More than a pipe holds.
     let output = exec(&cluster, &[], "head -c 3000000 /dev/zero");
     assert_eq!(output.stdout.len(), 3_000_000, "{}", stderr(&output));

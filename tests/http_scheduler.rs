@@ -360,8 +360,7 @@ fn accept_applies_valid_operations_and_rejects_others() {
     let reservation = json!([{"type": "DYNAMIC", "role": "web"}]);
     let reserved = json!([{"name": "cpus", "type": "SCALAR", "scalar": {"value": 0.5}, "reservations": reservation}]);
     let mut bad = offer.task("bad", "true");
-    bad["container"] =
-        json!({"type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "a", "value": "b"}]}});
+    bad["container"] = json!({"type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "a", "value": "b"}]}});
     let group = json!({
         "type": "LAUNCH_GROUP",
         "launch_group": {
