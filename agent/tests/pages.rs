@@ -71,6 +71,21 @@ fn call(message: Value) -> Case {
     send("POST", "/api/v1", &message, 200)
 }
 
+/// A container that is not there.
+fn container() -> Value {
+    json!({ "value": "x", "parent": { "value": "p" } })
+}
+
+/// A call about it, with a command if it is a launch.
+fn nested(call: &str, status: u16) -> Case {
+    let mut about = json!({ "container_id": container() });
+    if call.starts_with("launch") {
+        about["command"] = json!({ "value": "true" });
+    }
+    let body = json!({ "type": call.to_uppercase(), call: about });
+    send("POST", "/api/v1", &body, status)
+}
+
 fn question(kind: &str) -> Case {
     call(json!({ "type": kind }))
 }
@@ -162,21 +177,34 @@ fn coverage(action: Action) -> Coverage {
                 json!({ "type": "READ_FILE", "read_file": { "path": "DIR/stdout", "offset": 0 } }),
             ),
         ]),
-        LaunchNestedContainersAsUser | LaunchNestedContainersUnderParentWithUser => {
-            NotServed(&["LAUNCH_NESTED_CONTAINER"])
-        }
-        LaunchNestedContainerSessionsAsUser | LaunchNestedContainerSessionsUnderParentWithUser => {
-            NotServed(&["LAUNCH_NESTED_CONTAINER_SESSION"])
-        }
-        KillNestedContainers => NotServed(&["KILL_NESTED_CONTAINER"]),
-        WaitNestedContainers => NotServed(&["WAIT_NESTED_CONTAINER"]),
-        RemoveNestedContainers => NotServed(&["REMOVE_NESTED_CONTAINER"]),
-        AttachContainersInput => NotServed(&["ATTACH_CONTAINER_INPUT"]),
-        AttachContainersOutput => NotServed(&["ATTACH_CONTAINER_OUTPUT"]),
-        LaunchStandaloneContainers => NotServed(&["LAUNCH_CONTAINER"]),
-        KillStandaloneContainers => NotServed(&["KILL_CONTAINER"]),
-        WaitStandaloneContainers => NotServed(&["WAIT_CONTAINER"]),
-        RemoveStandaloneContainers => NotServed(&["REMOVE_CONTAINER"]),
+        LaunchNestedContainersAsUser => By(vec![Case {
+            also_allowed: &[LaunchNestedContainersUnderParentWithUser],
+            ..nested("launch_nested_container", 400)
+        }]),
+        LaunchNestedContainersUnderParentWithUser => By(vec![Case {
+            also_allowed: &[LaunchNestedContainersAsUser],
+            ..nested("launch_nested_container", 400)
+        }]),
+        LaunchNestedContainerSessionsAsUser => By(vec![Case {
+            also_allowed: &[LaunchNestedContainerSessionsUnderParentWithUser],
+            ..nested("launch_nested_container_session", 400)
+        }]),
+        LaunchNestedContainerSessionsUnderParentWithUser => By(vec![Case {
+            also_allowed: &[LaunchNestedContainerSessionsAsUser],
+            ..nested("launch_nested_container_session", 400)
+        }]),
+        KillNestedContainers => By(vec![nested("kill_nested_container", 404)]),
+        WaitNestedContainers => By(vec![nested("wait_nested_container", 404)]),
+        RemoveNestedContainers => By(vec![nested("remove_nested_container", 500)]),
+        AttachContainersInput => By(vec![send(
+            "POST",
+            "/api/v1",
+            &json!({ "type": "ATTACH_CONTAINER_INPUT", "attach_container_input": {
+                "type": "CONTAINER_ID", "container_id": container(),
+            } }),
+            415,
+        )]),
+        AttachContainersOutput => By(vec![nested("attach_container_output", 404)]),
         ModifyResourceProviderConfigs => NotServed(&[
             "ADD_RESOURCE_PROVIDER_CONFIG",
             "UPDATE_RESOURCE_PROVIDER_CONFIG",
@@ -186,7 +214,11 @@ fn coverage(action: Action) -> Coverage {
         PruneImages => By(vec![question("PRUNE_IMAGES")]),
         // There are no standalone containers, no resource providers with disks, and no log is
         // shown.
-        ViewStandaloneContainers
+        LaunchStandaloneContainers
+        | KillStandaloneContainers
+        | WaitStandaloneContainers
+        | RemoveStandaloneContainers
+        | ViewStandaloneContainers
         | ViewResourceProviders
         | AccessMesosLogs
         | CreateBlockDisks

@@ -310,12 +310,12 @@ async fn attach_input(
     mut asked: ReceivedCall<Call>,
     id: ContainerId,
 ) -> Result<Response, Refusal> {
-    let input = input_of(pages, &id).await?;
     let Some(mut records) = asked.take_records() else {
         let problem =
             "Expecting 'Content-Type' to be application/recordio for ATTACH_CONTAINER_INPUT call";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem));
     };
+    let input = input_of(pages, &id).await?;
     records.take_any_time();
     let end = match input.take() {
         Ok(end) => Some(sys::watch(end).map_err(failed)?),

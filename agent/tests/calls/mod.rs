@@ -27,7 +27,7 @@ fn every_call_of_an_agent_is_tested() {
             served += usize::from(status != 501);
             refused += usize::from(status == 501);
         }
-        assert_eq!((served, refused), (17, 15));
+        assert_eq!((served, refused), (28, 4));
     });
 }
 
@@ -43,13 +43,13 @@ fn unsupported_call_is_named_for_any_accept_header() {
         for (content, body, expected) in [
             (
                 JSON,
-                attach("OUTPUT"),
-                (501, "ATTACH_CONTAINER_OUTPUT is not supported"),
+                json!({ "type": "MARK_RESOURCE_PROVIDER_GONE" }).to_string(),
+                (501, "MARK_RESOURCE_PROVIDER_GONE is not supported"),
             ),
             (
                 "application/recordio",
                 input,
-                (501, "ATTACH_CONTAINER_INPUT is not supported"),
+                (400, "Expecting 'attach_container_input' to be present"),
             ),
             (
                 "application/recordio",
