@@ -165,27 +165,38 @@ async fn launch_nested(
     let (id, is_session) = (launch.container_id.clone(), launch.is_session);
     // Before the launch, which an unacceptable answer would leave without a reader.
     let content = is_session.then(|| asked.accept_output()).transpose()?;
+    // From now on: its reader may leave while it starts.
+    let session = is_session.then(|| Session {
+        pages: pages.clone(),
+        id: Some(id),
+    });
     let launched = pages.agent.nested(LaunchNested(launch)).await;
-    match launched.map_err(unavailable)?.map_err(Refusal::bad)? {
-        Launched::Known => Ok(StatusCode::ACCEPTED.into_response()),
-        Launched::Started(streams) => match streams.zip(content) {
-            None => Ok(StatusCode::OK.into_response()),
-            Some((streams, content)) => output(pages, id, streams, content).map_err(failed),
-        },
+    let launched = launched.map_err(unavailable)?.map_err(Refusal::bad)?;
+    match (launched, session, content) {
+        (Launched::Known, session, _) => {
+            if let Some(mut session) = session {
+                session.id = None; // That of another caller.
+            }
+            Ok(StatusCode::ACCEPTED.into_response())
+        }
+        (Launched::Started(Some(streams)), Some(session), Some(content)) => {
+            output(session, streams, content).map_err(failed)
+        }
+        (Launched::Started(_), _, _) => Ok(StatusCode::OK.into_response()),
     }
 }
 
 /// A session; it is killed when this is dropped.
 struct Session {
     pages: Pages,
-    id: ContainerId,
+    id: Option<ContainerId>,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.pages
-            .agent
-            .kill_nested(KillNested(self.id.clone(), KILL));
+        if let Some(id) = self.id.take() {
+            self.pages.agent.kill_nested(KillNested(id, KILL));
+        }
     }
 }
 
@@ -197,21 +208,13 @@ struct Output {
     _session: Session,
 }
 
-fn output(
-    pages: &Pages,
-    id: ContainerId,
-    streams: SessionStreams,
-    content: Content,
-) -> io::Result<Response> {
+fn output(session: Session, streams: SessionStreams, content: Content) -> io::Result<Response> {
     let form = content.form();
     let mut output = Output {
         streams: Vec::new(),
         form,
-        clock: pages.node.clock().clone(),
-        _session: Session {
-            pages: pages.clone(),
-            id,
-        },
+        clock: session.pages.node.clock().clone(),
+        _session: session,
     };
     let both = [
         (ProcessIODataType::Stdout, Some(streams.output)),

@@ -58,6 +58,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) own: &'a OwnUser,
     /// For reports to the zygote.
     pub(super) reports: &'a UnixDatagram,
+    /// The number of files that programs may open, which is smaller than the zygote's.
+    pub(super) files: (u64, u64),
     /// The control group that a nested container joins if it has none.
     pub(super) cgroup: Option<&'a ProcessCgroup>,
 }
@@ -73,6 +75,7 @@ pub(super) fn run(
     let Surroundings {
         own,
         reports,
+        files,
         cgroup: outer,
     } = surroundings;
     let report = |event| report(reports, &request.container_id, event);
@@ -93,7 +96,7 @@ pub(super) fn run(
         let program = program(command, variables, own, user.clone()?);
         let program = sys::Program {
             cgroup: cgroup.descriptor(),
-            rights: rights(&request.plan),
+            rights: rights(&request.plan, files),
             output_to_error,
             ..program
         };

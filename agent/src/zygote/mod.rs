@@ -32,6 +32,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
@@ -53,6 +54,8 @@ use crate::host::accounts::OwnUser;
 use crate::host::sys::{self, Forked};
 use crate::host::{output, procfs};
 
+/// Open files that are kept for others than requests to container inits.
+const FILES_KEPT: usize = 128;
 /// Milliseconds between sweeps while strays do not die.
 const SWEEP_INTERVAL: u8 = 20;
 /// Attempts to kill remaining processes before the zygote gives up.
@@ -90,6 +93,9 @@ fn serve() -> io::Result<()> {
         nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).map(|()| Pid::this())
     })?;
     nix::sys::prctl::set_child_subreaper(true)?;
+    // A container costs it a descriptor. Programs keep the limit that the agent has.
+    let files = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, files.1, files.1)?;
     let (inits, init_reports) = UnixDatagram::pair()?;
     inits.set_nonblocking(true)?;
     // Reports come with the process id of their init.
@@ -112,6 +118,7 @@ fn serve() -> io::Result<()> {
             eprintln!("executor-zygote: cannot look up its own user: {error}");
             OwnUser::unnamed()
         }),
+        files,
         clock: Clock::real(),
     };
     let served = zygote.run();
@@ -179,7 +186,9 @@ struct Zygote {
     /// The control groups of containers, innermost first. Removed here if there is no agent.
     cgroups: BTreeMap<ContainerId, Vec<PathBuf>>,
     /// Sockets to the inits of containers that take further programs.
-    program_requests: BTreeMap<ContainerId, UnixDatagram>,
+    program_requests: BTreeMap<ContainerId, OwnedFd>,
+    /// The limits of open files that it was started with.
+    files: (u64, u64),
     /// The agent's own user. Looked up once; forked inits inherit it.
     own: OwnUser,
     clock: Clock,
@@ -594,8 +603,9 @@ impl Zygote {
         };
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
-        // Without a free descriptor it takes no further programs, and runs.
-        let programs = request_sockets().ok();
+        // With few descriptors left it takes no further programs, and runs.
+        let has_room = (self.program_requests.len() + FILES_KEPT) as u64 * 2 < self.files.1;
+        let programs = has_room.then(request_sockets).and_then(Result::ok);
         let forked = sys::fork_into(isolate::clone_flags(namespaces));
         match forked.map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => {
@@ -613,6 +623,7 @@ impl Zygote {
                         let surroundings = Surroundings {
                             own: &self.own,
                             reports: &self.init_reports,
+                            files: self.files,
                             cgroup: None,
                         };
                         init::run(request, surroundings, signals, programs)

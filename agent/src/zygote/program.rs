@@ -66,8 +66,9 @@ pub fn program(
     }
 }
 
-/// What a program may do by this plan.
-pub fn rights(plan: &LaunchPlan) -> Rights {
+/// What a program may do by this plan. `files` are the soft and hard limit of its open files, unless
+/// the plan has others.
+pub fn rights(plan: &LaunchPlan, (soft, hard): (u64, u64)) -> Rights {
     let capabilities = plan.capabilities.map(|sets| Capabilities {
         effective: sets.effective.map(|set| set.0),
         bounding: sets.bounding.0,
@@ -75,6 +76,10 @@ pub fn rights(plan: &LaunchPlan) -> Rights {
     let unlimited = SoftHard {
         soft: libc::RLIM64_INFINITY,
         hard: libc::RLIM64_INFINITY,
+    };
+    let files = libc::rlimit64 {
+        rlim_cur: soft,
+        rlim_max: hard,
     };
     let rlimits = plan.rlimits.iter().map(|limit| {
         let SoftHard { soft, hard } = limit.limits.unwrap_or(unlimited);
@@ -93,7 +98,9 @@ pub fn rights(plan: &LaunchPlan) -> Rights {
     let seccomp = plan.seccomp.iter();
     let seccomp = seccomp.map(|bytes| bytes.chunks_exact(8).map(instruction).collect());
     Rights {
-        rlimits: rlimits.collect(),
+        rlimits: std::iter::once((libc::RLIMIT_NOFILE, files))
+            .chain(rlimits)
+            .collect(),
         capabilities,
         seccomp: seccomp.collect(),
     }

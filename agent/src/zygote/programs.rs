@@ -6,11 +6,11 @@
 //! count as processes of the container: its end kills them.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use protocol::{ContainerId, Termination, Uuid};
@@ -18,13 +18,13 @@ use protocol::{ContainerId, Termination, Uuid};
 use super::wire::{InitEvent, InitOrder, InitRequest, ProgramEnd};
 use crate::host::{procfs, sys};
 
-/// Maximum bytes of a request; the usual bound of a datagram in Linux.
+/// Maximum bytes of a request; the usual bound of a message in Linux.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
 
 /// The further programs and nested containers of one container.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
-    requests: Option<UnixDatagram>,
+    requests: Option<OwnedFd>,
     running: BTreeMap<i32, Uuid>,
     nested: BTreeMap<i32, Nested>,
 }
@@ -34,21 +34,24 @@ pub(super) struct Programs {
 pub(super) struct Nested {
     pub(super) container_id: ContainerId,
     /// For its requests.
-    pub(super) requests: UnixDatagram,
+    pub(super) requests: OwnedFd,
 }
 
-/// The sender's end, which does not block, and the init's end of a socket for requests.
-pub(super) fn request_sockets() -> Result<(UnixDatagram, UnixDatagram), String> {
-    let sockets = UnixDatagram::pair().and_then(|(ours, theirs)| {
-        ours.set_nonblocking(true)?;
+/// The sender's end, which does not block, and the init's end of a socket for requests. It is bounded
+/// in bytes; of datagrams it would hold ten.
+pub(super) fn request_sockets() -> Result<(OwnedFd, OwnedFd), String> {
+    let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
+    let sockets = socketpair(family, kind, None, SockFlag::SOCK_CLOEXEC);
+    let sockets = sockets.and_then(|(ours, theirs)| {
+        fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok((ours, theirs))
     });
-    sockets.map_err(|error: io::Error| format!("socket: {error}"))
+    sockets.map_err(|error| format!("socket: {error}"))
 }
 
 impl Programs {
     /// None yet; requests arrive here.
-    pub(super) fn on_request(requests: Option<UnixDatagram>) -> Self {
+    pub(super) fn on_request(requests: Option<OwnedFd>) -> Self {
         Self {
             requests,
             ..Self::default()
@@ -62,10 +65,14 @@ impl Programs {
 
     /// Receives a request to the init of `own`, if there is one. Those to nested containers are
     /// passed on.
-    pub(super) fn receive(&self, own: &ContainerId) -> Option<(InitOrder, Vec<OwnedFd>)> {
+    pub(super) fn receive(&mut self, own: &ContainerId) -> Option<(InitOrder, Vec<OwnedFd>)> {
         let requests = self.requests.as_ref()?;
         let mut buffer = vec![0; REQUEST_BYTES_MAX];
         let (length, descriptors) = sys::receive(requests, &mut buffer).ok()?;
+        if length == 0 {
+            self.requests = None; // The zygote has ended, and this process will.
+            return None;
+        }
         match serde_json::from_slice::<InitRequest>(&buffer[..length]) {
             Ok(InitRequest { to, order }) if to == *own => return Some((order, descriptors)),
             Ok(InitRequest { to, .. }) => {

@@ -211,3 +211,19 @@ fn task_that_cannot_start_fails_its_group() {
         world.nothing_is_left().await;
     });
 }
+
+/// A socket of datagrams would hold ten requests.
+#[test]
+fn large_group_starts_at_once() {
+    world(|world| async move {
+        let names: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
+        let tasks = names.iter().map(|name| member("t0", name, "exit 0"));
+        world.master.run(tasks.collect());
+        for name in &names {
+            let status = world.ends(name).await;
+            assert_eq!(status.state, TaskState::Finished, "{status:?}");
+        }
+        world.has_exits(1).await;
+        world.nothing_is_left().await;
+    });
+}

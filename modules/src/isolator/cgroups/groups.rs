@@ -295,15 +295,19 @@ impl Groups {
         Some(MemoryEvents::open(&dir, version))
     }
 
-    /// The containers with a group in any tree. Their names are UUIDs; other groups may be the roots
-    /// of other agents.
+    /// The containers with a group in any tree. Their names are UUIDs, with dots between them if they
+    /// are nested; other groups may be the roots of other agents.
     pub fn list(&self) -> BTreeSet<ContainerId> {
         let (mut found, mut others) = (BTreeSet::new(), BTreeSet::new());
         for tree in &self.trees {
             for dir in files::children(&tree.mount.join(&self.options.root)) {
                 let name = dir.file_name().and_then(|name| name.to_str());
-                match name.and_then(Uuid::parse) {
-                    Some(uuid) => _ = found.insert(ContainerId::from(uuid)),
+                let is_id = |name: &&str| name.split('.').all(|part| Uuid::parse(part).is_some());
+                let id = name
+                    .filter(is_id)
+                    .and_then(|name| ContainerId::new(name).ok());
+                match id {
+                    Some(id) => _ = found.insert(id),
                     None => _ = others.insert(dir),
                 }
             }
