@@ -321,7 +321,13 @@ async fn attach_input(
     let input = input_of(pages, &id).await?;
     records.take_any_time();
     let end = match input.take() {
-        Ok(end) => Some(sys::watch(end).map_err(failed)?),
+        Ok(end) => match sys::watch(end) {
+            Ok(end) => Some(end),
+            Err(error) => {
+                input.give_back(None);
+                return Err(failed(error));
+            }
+        },
         Err(InputRefused::Closed) => None,
         Err(InputRefused::InUse) => {
             let problem = "Multiple input connections are not allowed";

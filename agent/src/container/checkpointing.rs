@@ -228,6 +228,7 @@ impl Containerizer {
             self.launcher.forget(id);
         }
         let patience = self.config.settings.executor_reregistration_timeout;
+        let mut resumed = Vec::new();
         for (id, found, action) in plan.containers {
             let info = found.record.framework.clone();
             let Some(framework) = info.id.clone() else {
@@ -254,6 +255,10 @@ impl Containerizer {
                 self.containers.assign(&framework, task, &id);
             }
             self.enclose(&id);
+            resumed.push((id, lost));
+        }
+        // Once all are known, since one may decide about others of its group.
+        for (id, lost) in resumed {
             match lost {
                 Some(lost) => self.with(&id, ctx, |container| container.lost(lost)),
                 None => {

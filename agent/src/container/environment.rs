@@ -126,6 +126,8 @@ fn variables(
         let address = config.container_address();
         let all = [
             (variable::SANDBOX, Some(text(sandbox))),
+            // By it the zygote finds what an earlier one has left.
+            (variable::CONTAINER_ID, Some(container.id.to_string())),
             (variable::CONTAINER_IP, address.map(|ip| ip.to_string())),
             (variable::ALLOCATION_ROLE, allocation_role(container)),
         ];

@@ -203,6 +203,12 @@ impl Containerizer {
         self.history.remove_framework(&framework_id);
         let checkpoints = self.checkpoints(framework);
         let (mut fresh, mut kept, mut to_record) = (Vec::new(), Vec::new(), Vec::new());
+        // A group runs as a whole, or not at all.
+        let lacking = tasks.iter().filter_map(|task| {
+            let problem = self.has(task).err()?;
+            Some((task.group.clone()?, problem))
+        });
+        let lacking: BTreeMap<TaskId, String> = lacking.collect();
         for task in tasks {
             if self
                 .containers
@@ -215,10 +221,10 @@ impl Containerizer {
             self.ended.begins(&framework_id, &task.task_id);
             if nested::executor_of_group(&task).is_some() {
                 let task_id = task.task_id.clone();
-                if let Err(problem) = self.has(&task) {
+                if let Some(problem) = task.group.as_ref().and_then(|group| lacking.get(group)) {
                     let aware = framework.can(Capability::PartitionAware);
                     let state = TaskState::Dropped.for_framework(aware);
-                    let reason = Reason::ResourcesUnknown;
+                    let (reason, problem) = (Reason::ResourcesUnknown, problem.clone());
                     self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                     continue;
                 }

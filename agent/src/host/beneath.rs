@@ -65,6 +65,27 @@ impl Beneath {
         self.resolve(path, flags, Mode::empty(), ResolveFlag::RESOLVE_NO_SYMLINKS)
     }
 
+    /// A new directory at this path, of this process' user; what is there already is an error. The
+    /// directories above it are made.
+    pub(crate) fn new_directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        let parent = match path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
+            Some(parent) => self.plain_directory(parent)?,
+            None => self.directory.try_clone()?,
+        };
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+        mkdirat(&parent, name, Mode::S_IRWXU)?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let made = nix::fcntl::openat(&parent, name, flags, Mode::empty())?;
+        // The owner of the parent may have put another in its place.
+        match nix::sys::stat::fstat(&made)?.st_uid == nix::unistd::geteuid().as_raw() {
+            true => Ok(made),
+            false => Err(io::Error::other("it was replaced")),
+        }
+    }
+
     /// What is at this path. An absolute one starts here, too, as do absolute links.
     pub(crate) fn find(&self, path: &Path) -> io::Result<OwnedFd> {
         self.resolve(path, OFlag::O_PATH, Mode::empty(), ResolveFlag::empty())

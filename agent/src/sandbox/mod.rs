@@ -107,7 +107,7 @@ pub fn create_nested(
     let sandbox = path(runs, container);
     let inner = sandbox.strip_prefix(&outermost).map_err(io::Error::other)?;
     let base = Beneath::open(&outermost)?;
-    let directory = base.plain_directory(inner)?;
+    let directory = base.new_directory(inner)?;
     let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
     fill(Path::new(&opened), owner)?;
     let Some(task) = task else { return Ok(()) };
@@ -120,7 +120,7 @@ pub fn create_nested(
     }
 }
 
-/// Makes an empty directory a sandbox with `stdout` and `stderr`.
+/// Makes a directory that nobody else has written to a sandbox with `stdout` and `stderr`.
 fn fill(sandbox: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     fs::set_permissions(sandbox, Permissions::from_mode(SANDBOX_MODE))?;
     // A full disk often has room for a directory, but not for its files.
@@ -250,6 +250,8 @@ mod tests {
         let link = fs::read_link(outer.join("tasks/t")).unwrap();
         assert_eq!(link, Path::new("../containers/n"));
         let elsewhere = tempfile::tempdir().unwrap();
+        // A task cannot prepare it.
+        assert!(create_nested(runs, &nested, Some(&task), None).is_err());
         fs::remove_dir_all(outer.join("containers")).unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), outer.join("containers")).unwrap();
         assert!(create_nested(runs, &nested, Some(&task), None).is_err());

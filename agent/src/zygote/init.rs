@@ -136,6 +136,7 @@ pub(super) fn run(
         signals: &signals,
         cgroup: &cgroup,
         variables: &variables,
+        user: &user,
     };
     let start = |command: &CommandInfo| start(command, &variables, true);
     let ended = init.oversee(&inside, start)?;
@@ -156,6 +157,8 @@ struct Inside<'a> {
     cgroup: &'a ProcessCgroup,
     /// The environment of its program.
     variables: &'a BTreeMap<String, String>,
+    /// The user of its program.
+    user: &'a Result<RunAs, String>,
 }
 
 impl Inside<'_> {
@@ -177,10 +180,11 @@ impl Inside<'_> {
         environment.extend(request.environment.clone());
         LaunchRequest {
             environment,
-            user: request.user.clone().or_else(|| own.user.clone()),
-            account: match request.user {
-                Some(_) => None,
-                None => own.account.clone(),
+            user: request.user.clone(),
+            // As found on the host: its image may have other users of that name.
+            account: match (&request.user, self.user) {
+                (None, Ok(RunAs::Other(account))) => Some(account.clone()),
+                _ => None,
             },
             plan: LaunchPlan {
                 no_new_privileges: own.plan.no_new_privileges,
@@ -203,6 +207,10 @@ impl Inside<'_> {
         let is_plain = request.plan == LaunchPlan::default();
         let inherited = is_plain.then(|| self.inherited(request));
         let request = inherited.as_ref().unwrap_or(request);
+        if self.request.plan.root.is_some() && request.user.is_some() {
+            let problem = "a user of its own needs a parent without an image";
+            return Err(problem.to_owned());
+        }
         let namespaces = request.plan.namespaces;
         // A process of another namespace has the id 0.
         let parent = match namespaces.pid {
@@ -473,6 +481,7 @@ impl Init {
             self.kill_wanted = true;
             // They serve the command and must not prolong its end.
             self.programs.kill_all();
+            self.programs.kill_nested();
             self.terminate();
         }
         if signal == Signal::SIGQUIT as i32 {

@@ -339,7 +339,7 @@ impl Zygote {
     }
 
     /// Kills containers after their grace period: an init kills its processes, and is killed with
-    /// them if it takes too long. A nested one is killed with its parent then.
+    /// them if it takes too long.
     fn kill_overdue(&mut self) -> io::Result<()> {
         if self.ending.is_empty() {
             return Ok(());
@@ -360,7 +360,7 @@ impl Zygote {
                 ending.deadline = now + INIT_PATIENCE;
                 return true;
             }
-            to_kill.extend(processes.leader(container_id));
+            to_kill.extend(processes.any_leader(container_id));
             false
         });
         for container_id in to_end {
@@ -697,7 +697,7 @@ impl Zygote {
         while let Some((length, pid)) = self.receive_report(&mut buffer) {
             match serde_json::from_slice::<InitReport>(&buffer[..length]) {
                 Ok(report) => {
-                    if let Some(report) = self.processes.note(report, pid) {
+                    for report in self.processes.note(report, pid) {
                         self.send(report);
                     }
                 }

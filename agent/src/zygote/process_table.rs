@@ -117,26 +117,30 @@ impl ProcessTable {
         self.children.is_empty() && self.held.is_empty() && !self.sweep_wanted
     }
 
-    /// Handles a report of the init `pid`. Returns the report for the agent, if it needs one at
-    /// once.
-    pub fn note(&mut self, report: InitReport, pid: i32) -> Option<Report> {
+    /// Handles a report of the init `pid`. Returns the reports that the agent needs at once.
+    pub fn note(&mut self, report: InitReport, pid: i32) -> Vec<Report> {
         let InitReport {
             container_id,
             event,
         } = report;
-        let child = self.child(&container_id)?;
+        let Some(child) = self.child(&container_id) else {
+            return Vec::new();
+        };
         match event {
             InitEvent::ProgramEnded { program, end } => {
-                return Some(Report::ProgramEnded {
+                return vec![Report::ProgramEnded {
                     container_id,
                     program,
                     end,
-                });
+                }];
             }
             InitEvent::Gone(termination) => {
-                let nested = self.nested.remove(&container_id)?;
-                // What it left behind is killed by the init of its parent.
-                return Some(end_of(nested.child, termination).0);
+                let mut reports = self.end_inside(&container_id);
+                if let Some(nested) = self.nested.remove(&container_id) {
+                    // The init of its parent inherits what it left behind.
+                    reports.push(end_of(nested.child, termination).0);
+                }
+                return reports;
             }
             _ => {}
         }
@@ -146,7 +150,18 @@ impl ProcessTable {
             nested.pid = Some(pid);
         }
         let pid = self.leader(&container_id).unwrap_or(pid);
-        is_started.then_some(Report::Started { container_id, pid })
+        let started = is_started.then_some(Report::Started { container_id, pid });
+        started.into_iter().collect()
+    }
+
+    /// The ends of the containers nested in one that has ended, the innermost first.
+    fn end_inside(&mut self, container_id: &ContainerId) -> Vec<Report> {
+        let nested = self.nested.keys();
+        let nested = nested.filter(|nested| nested.is_inside(container_id));
+        let nested: Vec<ContainerId> = nested.rev().cloned().collect();
+        let nested = nested.iter().filter_map(|id| self.nested.remove(id));
+        let killed = Termination::Signaled(nix::libc::SIGKILL);
+        nested.map(|one| end_of(one.child, killed).0).collect()
     }
 
     /// Handles a reaped child. Returns the reports that need not wait for a sweep: those of nested
@@ -158,13 +173,7 @@ impl ProcessTable {
             return Vec::new();
         };
         self.leaders.remove(&child.container_id);
-        let nested = self.nested.keys();
-        let nested = nested.filter(|nested| nested.is_inside(&child.container_id));
-        // The innermost first.
-        let nested: Vec<ContainerId> = nested.rev().cloned().collect();
-        let nested = nested.iter().filter_map(|id| self.nested.remove(id));
-        let killed = Termination::Signaled(nix::libc::SIGKILL);
-        let mut reports: Vec<Report> = nested.map(|one| end_of(one.child, killed).0).collect();
+        let mut reports = self.end_inside(&child.container_id);
         let (report, is_clean) = end_of(child, termination);
         reports.push(report);
         if is_clean {
@@ -302,7 +311,7 @@ mod tests {
         }
     }
 
-    fn note(table: &mut ProcessTable, name: &str, event: InitEvent) -> Option<Report> {
+    fn note(table: &mut ProcessTable, name: &str, event: InitEvent) -> Vec<Report> {
         let container_id = container(name);
         let report = InitReport {
             container_id,
@@ -320,13 +329,13 @@ mod tests {
             pid: 200,
         };
         let event = note(&mut table, "c", InitEvent::Started);
-        assert_eq!(event, Some(started));
+        assert_eq!(event, [started]);
         let ended = InitEvent::Ended {
             termination: Termination::Exited(3),
             kill_wanted: false,
             is_clean: true,
         };
-        assert_eq!(note(&mut table, "c", ended), None, "its init still lives");
+        assert_eq!(note(&mut table, "c", ended), [], "its init still lives");
         let end = ContainerEnd::Command {
             termination: Termination::Exited(3),
             kill_wanted: false,
@@ -373,8 +382,8 @@ mod tests {
     fn executor_ends_as_its_program_ends() {
         let mut table = ProcessTable::default();
         table.started(200, child("c", false));
-        assert!(note(&mut table, "c", InitEvent::Started).is_some());
-        assert_eq!(note(&mut table, "d", InitEvent::Started), None, "unknown");
+        assert_eq!(note(&mut table, "c", InitEvent::Started).len(), 1);
+        assert_eq!(note(&mut table, "d", InitEvent::Started), [], "unknown");
         let ended = InitEvent::Ended {
             termination: Termination::Exited(3),
             kill_wanted: true,
@@ -450,7 +459,7 @@ mod tests {
                 container_id: container(name),
                 pid: 7,
             };
-            assert_eq!(note(&mut table, name, InitEvent::Started), Some(started));
+            assert_eq!(note(&mut table, name, InitEvent::Started), [started]);
         }
         assert_eq!(table.leader(&container("a.b")), None, "not a child");
         assert_eq!(table.any_leader(&container("a.b")), Some(7));
@@ -459,13 +468,13 @@ mod tests {
             kill_wanted: false,
             is_clean: true,
         };
-        assert_eq!(note(&mut table, "a.b", ended.clone()), None);
+        assert_eq!(note(&mut table, "a.b", ended.clone()), []);
         let gone = note(&mut table, "a.b", InitEvent::Gone(Termination::Exited(0)));
         let end = ContainerEnd::Command {
             termination: Termination::Exited(3),
             kill_wanted: false,
         };
-        assert_eq!(gone, Some(exited("a.b", end)));
+        assert_eq!(gone, [exited("a.b", end)]);
         assert!(!table.has(&container("a.b")) && table.has(&container("a.c.d")));
         note(&mut table, "a", ended);
         let killed = ContainerEnd::Leader(Termination::Signaled(9));

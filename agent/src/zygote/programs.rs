@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::socket::sockopt::SndBufForce;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use protocol::{ContainerId, Termination, Uuid};
@@ -18,8 +19,10 @@ use protocol::{ContainerId, Termination, Uuid};
 use super::wire::{InitEvent, InitOrder, InitRequest, ProgramEnd};
 use crate::host::{procfs, sys};
 
-/// Maximum bytes of a request; the usual bound of a message in Linux.
-const REQUEST_BYTES_MAX: usize = 256 * 1024;
+/// Maximum bytes of a request.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of requests that may wait for an init.
+const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The further programs and nested containers of one container.
 #[derive(Debug, Default)]
@@ -44,6 +47,8 @@ pub(super) fn request_sockets() -> Result<(OwnedFd, OwnedFd), String> {
     let sockets = socketpair(family, kind, None, SockFlag::SOCK_CLOEXEC);
     let sockets = sockets.and_then(|(ours, theirs)| {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        // Without the right to it, the usual 200 KiB remain.
+        let _ = setsockopt(&ours, SndBufForce, &WAITING_BYTES_MAX);
         Ok((ours, theirs))
     });
     sockets.map_err(|error| format!("socket: {error}"))
@@ -79,7 +84,7 @@ impl Programs {
                 let is_there =
                     |one: &&Nested| one.container_id == to || to.is_inside(&one.container_id);
                 if let Some(nested) = self.nested.values().find(is_there) {
-                    // One that takes no more is being killed.
+                    // One that takes no more ends with this container.
                     let _ = sys::send(&nested.requests, &buffer[..length], &descriptors);
                 }
             }
@@ -109,6 +114,18 @@ impl Programs {
     /// Kills all further programs. None is reaped, so their ids are valid.
     pub(super) fn kill_all(&self) {
         self.running.keys().for_each(|&pid| kill_tree(pid));
+    }
+
+    /// Asks the inits of nested containers to kill them.
+    pub(super) fn kill_nested(&self) {
+        for nested in self.nested.values() {
+            let to = nested.container_id.clone();
+            let order = InitOrder::KillContainer;
+            if let Ok(bytes) = serde_json::to_vec(&InitRequest { to, order }) {
+                // Otherwise they end with this container.
+                let _ = sys::send(&nested.requests, &bytes, &[]);
+            }
+        }
     }
 
     /// Kills the groups of those that have ended and are not reaped yet, while their ids cannot

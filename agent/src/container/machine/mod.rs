@@ -444,7 +444,8 @@ impl Container {
     pub fn started(&mut self, leader: i32) -> Vec<Effect> {
         self.leader = Some(leader);
         match self.phase {
-            Phase::Launching if self.is_command => self.command_started(),
+            // A nested one may have been starting when the agent restarted.
+            Phase::Launching | Phase::Recovering if self.is_command => self.command_started(),
             Phase::Launching if self.is_group() => self.group_started(),
             Phase::Launching => {
                 self.phase = Phase::Registering;

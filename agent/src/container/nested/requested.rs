@@ -55,7 +55,7 @@ pub(crate) struct Unknown;
 #[rtype(result = "Result<(), Unknown>")]
 pub(crate) struct KillNested(pub(crate) ContainerId, pub(crate) i32);
 
-/// Removes an ended container and its sandbox.
+/// Forgets an ended container.
 #[derive(Message)]
 #[rtype(result = "Result<(), String>")]
 pub(crate) struct RemoveNested(pub(crate) ContainerId);
@@ -130,8 +130,6 @@ pub(in crate::container) type Requested = BTreeMap<ContainerId, RequestedContain
 
 /// A container on request.
 pub(in crate::container) struct RequestedContainer {
-    /// Its sandbox, if it has one of its own.
-    sandbox: Option<PathBuf>,
     input: Option<Arc<SessionInput>>,
     state: State,
     waiting: Vec<Promise<Result<Option<i32>, Unknown>>>,
@@ -165,6 +163,8 @@ impl RequestedContainer {
 struct Parent {
     framework_id: FrameworkId,
     executor_id: protocol::ExecutorId,
+    /// The user of its task, or of its framework.
+    user: Option<String>,
 }
 
 impl Containerizer {
@@ -186,6 +186,13 @@ impl Containerizer {
             true => Ok(Parent {
                 framework_id: framework_id.clone(),
                 executor_id: outer.executor.executor_id.clone(),
+                user: {
+                    let own = self.containers.get(id).unwrap_or(outer);
+                    let task = own.tasks().next().map(|task| &task.info);
+                    let user = task.map(|task| task.user_in(&own.framework));
+                    let user = user.unwrap_or(&own.framework.user);
+                    Some(user.to_owned()).filter(|user| !user.is_empty())
+                },
             }),
             false => Err(format!("Parent container {id} does not run")),
         }
@@ -346,10 +353,12 @@ impl Handler<LaunchNested> for Containerizer {
         let runs = self.runs(&parent.framework_id, &parent.executor_id);
         let has_terminal = launch.has_terminal;
         let session = launch.is_session.then_some(Session { has_terminal });
-        let own = (!launch.is_session).then(|| sandbox::path(&runs, &id));
-        let request = request(&id, command, own.clone().unwrap_or_default(), session);
+        let mut request = request(&id, command, sandbox::path(&runs, &id), session);
+        // A session without a user has that of its parent.
+        let inherited = parent.user.filter(|_| session.is_none());
+        let user = request.user.take().or(inherited);
+        request.user = user.filter(|_| self.config.settings.switch_user);
         let mut requested = RequestedContainer {
-            sandbox: own,
             input: None,
             state: State::Starting(promise, None),
             waiting: Vec::new(),
@@ -374,7 +383,6 @@ impl Handler<LaunchNested> for Containerizer {
         }
         self.requested.insert(id.clone(), requested);
         let (sandboxes, user) = (self.sandboxes.clone(), request.user.clone());
-        let user = user.filter(|_| self.config.settings.switch_user);
         let made = {
             let id = id.clone();
             let make = move || sandboxes.create_nested(&runs, &id, None, user.as_deref());
@@ -409,7 +417,10 @@ fn request(
         // A session has the environment of its parent.
         environment: match session {
             Some(_) => BTreeMap::new(),
-            None => BTreeMap::from([own]),
+            None => {
+                let id = (variable::CONTAINER_ID.to_owned(), id.to_string());
+                BTreeMap::from([own, id])
+            }
         },
         sandbox,
         account: None,
@@ -452,40 +463,22 @@ impl Handler<KillNested> for Containerizer {
 }
 
 impl Handler<RemoveNested> for Containerizer {
-    type Result = Reply<Result<(), String>>;
+    type Result = Result<(), String>;
 
-    fn handle(&mut self, RemoveNested(id): RemoveNested, ctx: &mut Context<Self>) -> Self::Result {
-        let (promise, reply) = promise();
+    fn handle(&mut self, RemoveNested(id): RemoveNested, _: &mut Context<Self>) -> Self::Result {
         let lives = self
             .requested
             .get(&id)
             .is_some_and(RequestedContainer::lives);
         if lives || self.containers.get(&id).is_some() {
-            promise.answer(Err("Nested container has not terminated yet".to_owned()));
-            return reply;
+            return Err("Nested container has not terminated yet".to_owned());
         }
         if self.containers.get(&id.outermost()).is_none() {
-            promise.answer(Err("Unknown root container".to_owned()));
-            return reply;
+            return Err("Unknown root container".to_owned());
         }
-        let removed = self.requested.remove(&id);
-        match removed.and_then(|requested| requested.sandbox) {
-            None => promise.answer(Ok(())),
-            Some(sandbox) => {
-                let (sandboxes, work_dir) =
-                    (self.sandboxes.clone(), self.config.work_dir().to_owned());
-                let remove = move || sandboxes.remove(&work_dir, &[sandbox]);
-                let removing = ctx.node().blocking(remove);
-                ctx.then(removing, |_, removed, _| {
-                    let removed = removed.map_err(|interrupted| interrupted.to_string());
-                    let removed = removed.and_then(|each| each.into_iter().collect());
-                    promise.answer(removed.map_err(|problem: String| {
-                        format!("Failed to remove the sandbox directory: {problem}")
-                    }));
-                });
-            }
-        }
-        reply
+        // Its sandbox goes with that of its executor.
+        self.requested.remove(&id);
+        Ok(())
     }
 }
 
