@@ -91,7 +91,7 @@ fn messages() -> Vec<Fuzzed> {
         FrameworkActivity OfferBudgetSpent Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         TasksWanted TasksListed VictimsNamed StillLacking LongTasksBounded
         PacketSent Arrived Dismissed Introduce ViewMaster ChangeMasters TakeDump ReadDump MirrorUpdate
-        RecoverContainers PrepareContainer UpdateContainer MeasureContainers CleanUpContainer ContainerLimited
+        RecoverContainers PrepareContainer UpdateContainer MeasureContainers CleanUpContainer ContainerLimited NetworkRecovered
         Sequenced Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     }
 }

@@ -218,7 +218,7 @@ impl Handler<RecoverContainers> for XfsDisk {
                 (config.container_id, tracked)
             };
             let containers = recover.containers.into_iter();
-            let containers = containers.filter(|config| !config.shares_limits);
+            let containers = containers.filter(|config| config.container_id.parent().is_none());
             containers.map(place).collect()
         };
         let containerizer = recover.containerizer;
@@ -242,7 +242,8 @@ impl Handler<PrepareContainer> for XfsDisk {
     fn handle(&mut self, prepare: PrepareContainer, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let config = prepare.config;
-        if config.shares_limits {
+        // The sandbox of a nested one is within its parent's, and so in its project.
+        if config.container_id.parent().is_some() {
             promise.answer(Ok(LaunchPlan::default()));
             return reply;
         }

@@ -330,9 +330,11 @@ impl Networks {
     pub(super) fn list(&self) -> Vec<(ContainerId, Option<ContainerNetwork>)> {
         let entries = fs::read_dir(&self.options.root).into_iter().flatten();
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        // Those of nested containers have dots between them.
+        let is_id = |name: &String| name.split('.').all(|part| Uuid::parse(part).is_some());
         let ids = names
-            .filter_map(|name| Uuid::parse(&name))
-            .map(ContainerId::from);
+            .filter(is_id)
+            .filter_map(|name| ContainerId::new(name).ok());
         let network = |id: ContainerId| {
             let home = self.home(&id);
             let record = record_in(&home);
