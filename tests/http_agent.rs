@@ -121,9 +121,9 @@ fn agent_serves_its_state_and_only_sandbox_files() {
         assert!(answer.text().contains(words), "{}: {words}", answer.text());
     };
     check(
-        endpoint.call(&call(&json!({"type": "LAUNCH_CONTAINER"}))),
+        endpoint.call(&call(&json!({"type": "MARK_RESOURCE_PROVIDER_GONE"}))),
         501,
-        "LAUNCH_CONTAINER",
+        "MARK_RESOURCE_PROVIDER_GONE",
     );
     check(
         endpoint.call(&call(&json!({"type": "PRUNE_IMAGES"}))),
