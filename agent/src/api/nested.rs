@@ -41,8 +41,6 @@ use crate::host::sys;
 const OUTPUT_MAX: usize = 64 * 1024;
 /// Time between two heartbeats of an output stream.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
-/// The number of SIGKILL.
-const KILL: i32 = 9;
 
 /// Serves a call about a container.
 pub(super) async fn call(
@@ -83,8 +81,8 @@ pub(super) async fn call(
 }
 
 impl Pages {
-    /// Whether the caller may make this call, by the user of the container's executor. That of a
-    /// container which is not there is found by nobody.
+    /// Whether the caller may make this call, by the user of the container's executor. A
+    /// container that is not there has no user.
     async fn may(&self, asked: &ReceivedCall<Call>, call: &NestedCall) -> Result<(), Refusal> {
         let acls = self.acls.current();
         if acls.is_open() {
@@ -195,7 +193,9 @@ struct Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.pages.agent.kill_nested(KillNested(id, KILL));
+            self.pages
+                .agent
+                .kill_nested(KillNested(id, nix::libc::SIGKILL));
         }
     }
 }
@@ -258,7 +258,7 @@ impl Output {
                 Some((kind, Ok(bytes))) if !bytes.is_empty() => {
                     return Some(record(self.form, &ProcessIO::data(kind, bytes)));
                 }
-                // A terminal that nobody has open any more is an error.
+                // Reading a terminal that no process has open is an error.
                 Some((kind, _)) => self.streams.retain(|(other, _)| *other != kind),
                 None => {
                     return Some(record(self.form, &ProcessIO::heartbeat(HEARTBEAT_INTERVAL)));

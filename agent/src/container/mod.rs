@@ -205,8 +205,8 @@ impl Containerizer {
         let (mut fresh, mut kept, mut to_record) = (Vec::new(), Vec::new(), Vec::new());
         // A group runs as a whole, or not at all.
         let lacking = tasks.iter().filter_map(|task| {
-            let problem = self.has(task).err()?;
-            Some((task.group.clone()?, problem))
+            let group = task.group.clone()?;
+            Some((group, self.has(task).err()?))
         });
         let lacking: BTreeMap<TaskId, String> = lacking.collect();
         for task in tasks {

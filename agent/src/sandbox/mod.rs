@@ -120,7 +120,7 @@ pub fn create_nested(
     }
 }
 
-/// Makes a directory that nobody else has written to a sandbox with `stdout` and `stderr`.
+/// Turns a new directory into a sandbox with `stdout` and `stderr`.
 fn fill(sandbox: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     fs::set_permissions(sandbox, Permissions::from_mode(SANDBOX_MODE))?;
     // A full disk often has room for a directory, but not for its files.

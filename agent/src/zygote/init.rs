@@ -51,7 +51,7 @@ pub(super) fn lead_session(parent: Pid) -> io::Result<()> {
     }
 }
 
-/// What the init of a container has of those around it.
+/// The means that an init has from the zygote and the init of its parent.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     /// The agent's own user.
@@ -180,7 +180,6 @@ impl Inside<'_> {
         environment.extend(request.environment.clone());
         LaunchRequest {
             environment,
-            user: request.user.clone(),
             // As found on the host: its image may have other users of that name.
             account: match (&request.user, self.user) {
                 (None, Ok(RunAs::Other(account))) => Some(account.clone()),

@@ -17,9 +17,6 @@ use crate::launcher::ContainerEnd;
 /// Default time between SIGTERM and SIGKILL.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
 
-/// The number of SIGKILL.
-const KILLED: i32 = 9;
-
 /// How long a task may take to stop by its own policy.
 pub fn kill_grace(info: &TaskInfo) -> Duration {
     info.kill_policy
@@ -197,7 +194,7 @@ impl Container {
         let (state, message, termination) = match end {
             // The kill of a container of groups is regular when its tasks are over.
             ContainerEnd::Leader(_) if self.is_group() && self.end_status.is_some() => {
-                return self.exited(Some(Termination::Signaled(KILLED)));
+                return self.exited(Some(Termination::Signaled(nix::libc::SIGKILL)));
             }
             ContainerEnd::Leader(termination) => return self.exited(Some(termination)),
             ContainerEnd::Command {

@@ -21,9 +21,6 @@ use super::machine::{Container, Phase};
 use super::table::ContainerTable;
 use crate::launcher::ContainerEnd;
 
-/// The number of SIGKILL.
-const KILLED: i32 = 9;
-
 /// Nested containers that wait until their parent runs, by parent.
 pub(super) type Waiting = BTreeMap<ContainerId, Vec<(ContainerId, ExecutorSpec)>>;
 
@@ -114,7 +111,8 @@ impl Containerizer {
 
     /// Whether this end may be the kernel's, because its parent has exceeded a limit of both.
     pub(super) fn may_be_limited(&self, id: &ContainerId, end: &ContainerEnd) -> bool {
-        let is_killed = |termination: &Termination| *termination == Termination::Signaled(KILLED);
+        let is_killed =
+            |termination: &Termination| *termination == Termination::Signaled(nix::libc::SIGKILL);
         let is_killed = match end {
             ContainerEnd::Command {
                 termination,

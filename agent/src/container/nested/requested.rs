@@ -23,10 +23,8 @@ use crate::container::machine::command::GRACE_DEFAULT;
 use crate::launcher::{ContainerEnd, ContainerProgram, LaunchRequest, LauncherEvent, Session};
 use crate::sandbox;
 
-/// Most ended containers whose ends are remembered.
+/// Maximum ends that are remembered.
 const ENDED_MAX: usize = 1000;
-/// The number of SIGKILL.
-const KILL: i32 = 9;
 
 /// Starts a container.
 #[derive(Message)]
@@ -159,7 +157,7 @@ impl RequestedContainer {
     }
 }
 
-/// What is needed to launch one.
+/// The executor of a parent, and its user.
 struct Parent {
     framework_id: FrameworkId,
     executor_id: protocol::ExecutorId,
@@ -198,7 +196,7 @@ impl Containerizer {
         }
     }
 
-    /// Starts a container whose sandbox exists.
+    /// Launches a container; its sandbox, if it has one, exists.
     fn launch_requested(&mut self, request: LaunchRequest, descriptors: Vec<OwnedFd>) {
         let id = request.container_id.clone();
         let launched = match request.session {
@@ -455,7 +453,7 @@ impl Handler<KillNested> for Containerizer {
         let requested = self.requested.get(&id).filter(|one| one.lives());
         requested.ok_or(Unknown)?;
         match signal {
-            KILL => self.launcher.kill(&id),
+            nix::libc::SIGKILL => self.launcher.kill(&id),
             _ => self.launcher.signal(&id, signal),
         }
         Ok(())
