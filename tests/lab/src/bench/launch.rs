@@ -15,7 +15,8 @@ use meros::service::agent::own_program;
 use meros::service::local::{LocalCluster, Options};
 use protocol::task::container::{ContainerInfo, Image};
 use protocol::{
-    CommandInfo, Filters, FrameworkInfo, Offer, Operation, TaskId, TaskInfo, TaskState, TaskStatus,
+    Capability, CommandInfo, Filters, FrameworkInfo, Offer, Operation, TaskId, TaskInfo, TaskState,
+    TaskStatus,
 };
 use resources::Resources;
 use runtime::{Clock, Instant, Role};
@@ -113,7 +114,7 @@ pub fn cluster_for(width: u32, threads: Threads) -> Result<(tempfile::TempDir, O
 /// Selects the tasks to launch on offers, and records their times.
 pub struct Launches {
     needs: Resources,
-    name: &'static str,
+    pub name: &'static str,
     waiting: u32,
     living: u32,
     /// Largest number of tasks alive at once.
@@ -160,6 +161,12 @@ impl Launches {
     pub fn sleeping(mut self) -> Self {
         self.command = CommandInfo::program("/bin/sleep", ["100000".to_owned()]);
         self.checkpoint = true;
+        self
+    }
+
+    /// Tasks with this command and these resources.
+    pub fn of(mut self, command: CommandInfo, needs: Resources) -> Self {
+        (self.command, self.needs) = (command, needs);
         self
     }
 
@@ -362,6 +369,10 @@ pub fn begin(
     let mut framework = FrameworkInfo::new(user(), launches.name);
     framework.hostname = service::machine_name();
     framework.checkpoint = launches.checkpoint;
+    if !launches.needs.revocable().is_empty() {
+        let revocable = Capability::RevocableResources;
+        framework.capabilities = [revocable].into_iter().collect();
+    }
     let load = Load {
         clock: clock.clone(),
         launches,

@@ -9,11 +9,13 @@
 //! | `agents` | the hidden verb `crowd-part`: synthetic agents in their own process |
 //! | `allocator` | the cost of the allocator, beside Mesos' figures |
 //! | `client` | an HTTP client: pages, calls, and event streams |
+//! | `cluster` | a master and an agent in processes of their own |
 //! | `connections` | the cost of idle connections, and of many reconnects |
 //! | `containers` | isolated containers, beside a container runtime |
 //! | `failover` | the recovery after the loss of the leader |
 //! | `http` | the cost of the HTTP APIs |
 //! | `idle` | the cost of an idle agent, and of an idle master |
+//! | `isolation` | a server beside best-effort work, and the hidden verb `server-part` |
 //! | `launch` | real tasks, beside a bare loop of process launches |
 //! | `messages` | messages between actors, on one thread and over QUIC |
 //! | `offers` | the rate of offers |
@@ -24,11 +26,13 @@
 mod agents;
 mod allocator;
 mod client;
+mod cluster;
 mod connections;
 mod containers;
 mod failover;
 mod http;
 mod idle;
+mod isolation;
 mod launch;
 mod messages;
 mod offers;
@@ -58,6 +62,8 @@ pub enum BenchArgs {
     Launch(launch::LaunchArgs),
     /// Cost of isolated containers
     Containers(containers::ContainersArgs),
+    /// Latency beside best-effort work
+    Isolation(isolation::IsolationArgs),
     /// Rate of messages between actors
     Messages(messages::MessagesArgs),
     /// Cost of an idle cluster
@@ -80,6 +86,9 @@ pub enum BenchArgs {
     /// Synthetic agents
     #[command(hide = true, name = "crowd-part")]
     CrowdPart(agents::CrowdArgs),
+    /// A server in its container, and its client
+    #[command(hide = true, name = "server-part")]
+    ServerPart(isolation::ServerArgs),
     /// Clients that poll a page
     #[command(hide = true, name = "readers-part")]
     ReadersPart(polled::ReadersArgs),
@@ -223,9 +232,15 @@ impl Times {
 
 /// The middle one, or the upper of two; 0 of an empty list.
 fn median(each: &[f64]) -> f64 {
+    quantile(each, 0.5)
+}
+
+/// The value that this part of the others, from 0 to 1, does not exceed; 0 of an empty list.
+fn quantile(each: &[f64], part: f64) -> f64 {
     let mut sorted = each.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    let position = (sorted.len() as f64 * part) as usize;
+    sorted.get(position).copied().unwrap_or(0.0)
 }
 
 fn ms_since(clock: &Clock, begun: Instant) -> f64 {
@@ -253,6 +268,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         match args {
             BenchArgs::Launch(args) => launch::run(&args).await,
             BenchArgs::Containers(args) => containers::run(&args).await,
+            BenchArgs::Isolation(args) => isolation::run(&args).await,
             // Its runtimes are on threads of its own.
             BenchArgs::Messages(args) => join(move || messages::run(&args)),
             BenchArgs::Idle(args) => idle::run(&args).await,
@@ -264,6 +280,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
             BenchArgs::Http(args) => http::run(&args).await,
             BenchArgs::ConnectionsPart(args) => connections::serve(&args).await,
             BenchArgs::CrowdPart(args) => agents::serve(&args).await,
+            BenchArgs::ServerPart(args) => isolation::serve(&args).await,
             BenchArgs::ReadersPart(args) => polled::serve(&args).await,
         }
     };
