@@ -382,3 +382,24 @@ fn statistics_of_a_container_come_from_its_groups() {
     assert_eq!(measured["mem_limit_bytes"], 64 << 20, "{measured}");
     assert!(measured["mem_total_bytes"].as_u64() > Some(0), "{measured}");
 }
+
+#[test]
+fn agent_that_leaves_takes_its_groups_with_it() {
+    let Some(mut isolated) = Isolated::begin("leaving", "", &[]) else {
+        return;
+    };
+    let none = TaskLimits::default();
+    let status = isolated.run("left", "cpus:0.1;mem:32", none, "exec sleep 98741");
+    let id = container(&status);
+    let mut groups = mounts().into_iter();
+    let group = groups.find_map(|mount| {
+        let group = mount.join(&isolated.root).join(id.as_str());
+        group.is_dir().then_some(group)
+    });
+    let group = group.expect("a group");
+    isolated.agent.signal("USR1");
+    isolated.agent.wait();
+    assert!(!group.exists(), "{group:?}");
+    // Its end needs one that runs.
+    isolated.agent = Running::start(&mut isolated.command);
+}

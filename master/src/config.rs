@@ -37,7 +37,7 @@ pub struct Config {
     pub domain: Option<Domain>,
     /// The roles that frameworks may have; `None` allows all.
     pub roles: Option<BTreeSet<String>>,
-    /// The hosts whose agents are offered at first:
+    /// The hosts of agents that are offered at first:
     /// [`AdmitHosts`](crate::agents::whitelist::AdmitHosts) changes them.
     pub whitelist: Hosts,
     /// Time between two pings of an agent (15 s).

@@ -132,7 +132,7 @@ pub fn unknown(
 const HEAD: &str = "\
 # Coverage of the specification
 
-Made from the lines `// Covers ...` above the tests; `tests/architecture.rs` compares it with them. To write it anew:
+Made from the lines `// Covers ...` above the tests; `tests/architecture` compares it with them. To write it anew:
 
     MEROS_WRITE_COVERAGE=1 cargo test --test architecture coverage
 

@@ -66,6 +66,11 @@ pub struct ApplyCorrections(pub Vec<QosCorrection>);
 #[rtype(result = "()")]
 pub struct ShutDownAll;
 
+/// Asks whether all containers have ended and nothing is left that was made for them.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "bool")]
+pub struct HasNothingLeft;
+
 /// Requests the inventory to report to a master.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "AgentInventory")]
@@ -450,6 +455,15 @@ impl Handler<ShutDownAll> for Containerizer {
         for id in all {
             self.shut_down(&id, ctx);
         }
+    }
+}
+
+impl Handler<HasNothingLeft> for Containerizer {
+    type Result = bool;
+    fn handle(&mut self, _: HasNothingLeft, _: &mut Context<Self>) -> bool {
+        let mut all = self.containers.iter();
+        let has_ended = all.all(|(_, container)| container.phase == Phase::Terminated);
+        has_ended && self.isolation.is_unused() && self.provisioning.is_unused()
     }
 }
 

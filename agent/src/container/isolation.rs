@@ -30,6 +30,8 @@ pub(super) struct Isolation {
     containers: BTreeMap<ContainerId, Isolated>,
     /// The networks of containers that do not use that of the host, until their end is handled.
     networks: BTreeMap<ContainerId, ContainerNetwork>,
+    /// Containers that isolators clean up after.
+    cleaning: usize,
     /// Whether the isolators know the containers of an earlier agent process.
     is_recovered: bool,
 }
@@ -59,6 +61,11 @@ impl Isolation {
     /// The end of a container is handled.
     pub(super) fn forget_network(&mut self, id: &ContainerId) {
         self.networks.remove(id);
+    }
+
+    /// Whether the isolators know no container, and have cleaned up after those they knew.
+    pub(super) fn is_unused(&self) -> bool {
+        self.containers.is_empty() && self.cleaning == 0
     }
 
     /// Whether the containers of an earlier agent process are isolated again.
@@ -327,6 +334,7 @@ impl Containerizer {
         ctx.then(
             cleaning,
             move |this, limitation: Option<Limitation>, ctx| {
+                this.isolation.cleaning -= 1;
                 this.with(&id, ctx, |container| {
                     if let Some(limitation) = limitation {
                         container.exceeded(limitation);
@@ -340,7 +348,7 @@ impl Containerizer {
     /// Cleans up after a container that was not launched or was lost: its end is handled already.
     pub(super) fn clean_up_rest(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         if let Some(cleaning) = self.clean_up(id) {
-            ctx.then(cleaning, |_, _, _| ());
+            ctx.then(cleaning, |this, _, _| this.isolation.cleaning -= 1);
         }
     }
 
@@ -349,6 +357,7 @@ impl Containerizer {
         id: &ContainerId,
     ) -> Option<impl Future<Output = Option<Limitation>> + use<>> {
         self.isolation.containers.remove(id)?;
+        self.isolation.cleaning += 1;
         let (isolators, id) = (self.isolation.isolators.clone(), id.clone());
         Some(async move {
             let mut exceeded = None;

@@ -65,8 +65,8 @@ impl Beneath {
         self.resolve(path, flags, Mode::empty(), ResolveFlag::RESOLVE_NO_SYMLINKS)
     }
 
-    /// A new directory at this path, of this process' user. Fails if the path exists. The directories
-    /// above it are made.
+    /// A new directory at this path, of this process' user. Fails if the path exists. Makes the
+    /// directories above it.
     pub(crate) fn new_directory(&self, path: &Path) -> io::Result<OwnedFd> {
         let parent = match path
             .parent()

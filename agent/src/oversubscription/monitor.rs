@@ -44,8 +44,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Measures the containers of this containerizer, on an agent with these resources. What the
-    /// isolators measure replaces what the sampler finds.
+    /// Measures the containers of this containerizer, on an agent with these resources. The sampler
+    /// measures what no isolator does.
     pub fn new(
         total: Resources,
         containerizer: Handle<Containerizer>,
@@ -73,29 +73,33 @@ impl Monitor {
             let live = asked
                 .await
                 .map_err(|error| failed(format!("cannot list the containers: {error}")))?;
-            let leaders: Vec<i32> = live
-                .iter()
-                .filter_map(|live_container| live_container.leader)
-                .collect();
-            let sampled = node.blocking(move || sampler(&leaders)).await;
-            let sampled = sampled.map_err(|error| failed(error.to_string()))?;
-            let sampled = sampled.map_err(|error| failed(format!("/proc: {error}")))?;
-            let now = node.clock().wall();
-            let mut usage = usage(total, live, &sampled, now, Units::of_host());
+            let (mut measured, mut is_whole) = (Measured::new(), true);
             for isolator in isolators {
-                let ids = usage.executors.iter().map(|one| one.container_id.clone());
+                let ids = live.iter().map(|one| one.usage.container_id.clone());
                 match isolator.measure(ids.collect()).await {
-                    Ok(measured) => overlay(&mut usage, &measured),
+                    Ok(more) => merge(&mut measured, more),
                     Err(error) => {
                         let isolator = isolator.pid();
                         tracing::warn!(%isolator, %error, "cannot measure the containers");
-                        // Counters of two sources would seem to run backwards.
-                        usage
-                            .executors
-                            .iter_mut()
-                            .for_each(|one| one.statistics = None);
+                        is_whole = false;
                     }
                 }
+            }
+            let of = |container: &LiveContainer| measured.get(&container.usage.container_id);
+            let lacking = live.iter().filter(|one| !of(one).is_some_and(is_complete));
+            let leaders: Vec<i32> = lacking.filter_map(|one| one.leader).collect();
+            let mut sampled = BTreeMap::new();
+            if !leaders.is_empty() {
+                let found = node.blocking(move || sampler(&leaders)).await;
+                let found = found.map_err(|error| failed(error.to_string()))?;
+                sampled = found.map_err(|error| failed(format!("/proc: {error}")))?;
+            }
+            let now = node.clock().wall();
+            let mut usage = usage(total, live, &measured, &sampled, now, Units::of_host());
+            if !is_whole {
+                // Counters of two sources would seem to run backwards.
+                let all = usage.executors.iter_mut();
+                all.for_each(|one| one.statistics = None);
             }
             Ok(usage)
         };
@@ -129,34 +133,43 @@ impl Units {
 fn usage(
     total: Resources,
     live: Vec<LiveContainer>,
+    measured: &Measured,
     sampled: &BTreeMap<i32, Vec<Process>>,
     now: Timestamp,
     units: Units,
 ) -> ResourceUsage {
-    let measured = |live_container: LiveContainer| {
-        let mut usage = live_container.usage;
-        let processes = live_container
-            .leader
-            .and_then(|leader| sampled.get(&leader))
-            .filter(|found| !found.is_empty());
-        usage.statistics =
-            processes.map(|processes| statistics(processes, &live_container.resources, now, units));
+    let usage_of = |container: LiveContainer| {
+        let mut usage = container.usage;
+        let own = measured.get(&usage.container_id);
+        let processes = match container.leader.and_then(|leader| sampled.get(&leader)) {
+            Some(found) if !found.is_empty() => Some(found.as_slice()),
+            _ => own.filter(|own| is_complete(own)).map(|_| [].as_slice()),
+        };
+        usage.statistics = processes.map(|processes| {
+            let mut all = statistics(processes, &container.resources, now, units);
+            own.into_iter().for_each(|own| all.overlay(own));
+            all
+        });
         usage
     };
     ResourceUsage {
         total,
-        executors: live.into_iter().map(measured).collect(),
+        executors: live.into_iter().map(usage_of).collect(),
     }
 }
 
-/// Takes over what an isolator has measured.
-fn overlay(usage: &mut ResourceUsage, measured: &Measured) {
-    for executor in &mut usage.executors {
-        let known = executor.statistics.as_mut();
-        if let (Some(known), Some(measured)) = (known, measured.get(&executor.container_id)) {
-            known.overlay(measured);
-        }
+/// Takes over what one more isolator has measured.
+fn merge(measured: &mut Measured, more: Measured) {
+    for (container, statistics) in more {
+        let known = measured.entry(container).or_default();
+        known.overlay(&statistics);
     }
+}
+
+/// Whether isolators have measured all that the sampler would.
+fn is_complete(measured: &ResourceStatistics) -> bool {
+    let cpus = measured.cpus_user_time_secs + measured.cpus_system_time_secs;
+    measured.processes > 0 && measured.threads > 0 && cpus > 0.0 && measured.mem_rss_bytes > 0
 }
 
 fn statistics(
@@ -267,6 +280,7 @@ mod tests {
         let usage = usage(
             Resources::new(),
             vec![live_container(10), live_container(20)],
+            &Measured::new(),
             &sampled,
             now,
             units,
@@ -284,5 +298,25 @@ mod tests {
         assert_eq!(measured.mem_soft_limit_bytes, Some(32 << 20));
         assert_eq!((measured.cpus_limit, measured.cpus_soft_limit), (1.5, None));
         assert_eq!(usage.executors[1].statistics, None);
+        let by_isolators = ResourceStatistics {
+            processes: 1,
+            threads: 2,
+            cpus_user_time_secs: 0.5,
+            mem_rss_bytes: 8,
+            ..ResourceStatistics::default()
+        };
+        let incomplete = ResourceStatistics {
+            mem_rss_bytes: 0,
+            ..by_isolators.clone()
+        };
+        for (statistics, expected) in [(by_isolators, Some((2, 0.5, 1.5))), (incomplete, None)] {
+            let measured = Measured::from([(ContainerId::new("c").unwrap(), statistics)]);
+            let alone = vec![live_container(10)];
+            let none = BTreeMap::new();
+            let usage = super::usage(Resources::new(), alone, &measured, &none, now, units);
+            let found = usage.executors[0].statistics.clone();
+            let found = found.map(|one| (one.threads, one.cpus_user_time_secs, one.cpus_limit));
+            assert_eq!(found, expected, "measured by isolators, and not in /proc");
+        }
     }
 }

@@ -30,7 +30,7 @@ use runtime::prelude::*;
 use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, StopAgent, WhenEnded};
 use crate::config::{Config, Settings};
 use crate::container::Containerizer;
-use crate::container::events::{ContainersView, DiskWatched, TakeSurvey};
+use crate::container::events::{ContainersView, DiskWatched, HasNothingLeft, TakeSurvey};
 use crate::container::http_executors::{CallRejected, CheckToken, ExecutorCalled, SubscribeStream};
 use crate::container::nested::requested::KillNested;
 use crate::container::volumes::VolumesOf;
@@ -473,8 +473,8 @@ impl Started {
         self.containerizer.ask(executor_called, PATIENCE).await
     }
 
-    /// Asks about nested containers. A launch takes as long as its files take, and a wait as long as
-    /// the container lives.
+    /// Asks about nested containers. A launch takes as long as its files take, and a wait as long
+    /// as the container lives.
     pub(crate) async fn nested<M>(&self, asked: M) -> Result<M::Result, AskError>
     where
         M: Message + Send + 'static,
@@ -487,6 +487,12 @@ impl Started {
     /// Kills a nested container.
     pub(crate) fn kill_nested(&self, kill: KillNested) {
         self.containerizer.tell_always(kill);
+    }
+
+    /// Whether all containers have ended and nothing is left that was made for them.
+    pub async fn has_nothing_left(&self) -> bool {
+        let asked = self.containerizer.ask(HasNothingLeft, PATIENCE).await;
+        asked.unwrap_or(true) // Without a containerizer, nothing more is removed.
     }
 
     /// Its containers.

@@ -66,8 +66,8 @@ pub fn program(
     }
 }
 
-/// What a program may do by this plan. `files` are the soft and hard limit of its open files, unless
-/// the plan has others.
+/// What a program may do by this plan. The pair is the soft and the hard limit of its open files,
+/// unless the plan has others.
 pub fn rights(plan: &LaunchPlan, (soft, hard): (u64, u64)) -> Rights {
     let capabilities = plan.capabilities.map(|sets| Capabilities {
         effective: sets.effective.map(|set| set.0),

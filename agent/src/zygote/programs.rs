@@ -1,9 +1,9 @@
 //! What a container init runs beside its own program: further programs, for example the commands of
 //! checks, and the inits of nested containers.
 //!
-//! The init starts them on request of the zygote, so they have its namespaces, its control group and
-//! its limits without further steps. A program leads a process group, which is killed with it. All
-//! count as processes of the container: its end kills them.
+//! The init starts them on request of the zygote, so they have its namespaces, its control group
+//! and its limits without further steps. A program leads a process group, which is killed with it.
+//! All count as processes of the container: its end kills them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,8 +40,8 @@ pub(super) struct Nested {
     pub(super) requests: OwnedFd,
 }
 
-/// The sender's end, which does not block, and the init's end of a socket for requests. It is bounded
-/// in bytes; of datagrams it would hold ten.
+/// The sender's end, which does not block, and the init's end of a socket for requests. It is
+/// bounded in bytes; of datagrams it would hold ten.
 pub(super) fn request_sockets() -> Result<(OwnedFd, OwnedFd), String> {
     let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
     let sockets = socketpair(family, kind, None, SockFlag::SOCK_CLOEXEC);

@@ -10,7 +10,7 @@
 //! | `comparison` | comparison of a registering agent's report with the state |
 //! | `expected` | the previous leader's knowledge of each agent, from the mirror |
 //! | `health` | whether an agent still answers pings (every 15 s, five misses) |
-//! | `whitelist` | the hosts whose agents are offered, from the file of `--whitelist` |
+//! | `whitelist` | the hosts of agents that are offered, from the file of `--whitelist` |
 
 pub mod admission;
 pub(crate) mod by_agent;

@@ -1,4 +1,4 @@
-//! The whitelist: the hosts whose agents are offered, from the file of `--whitelist`.
+//! The whitelist: the hosts of agents that are offered, from the file of `--whitelist`.
 //!
 //! Pure: parses the text. The file is read by the process, and enforced by the allocator.
 
@@ -11,7 +11,7 @@ const HOSTS_MAX: usize = 1_000_000;
 /// Maximum characters of a host name.
 const HOST_MAX: usize = 253;
 
-/// The hosts whose agents are offered; `None` means all, an empty set none.
+/// The hosts of agents that are offered; `None` means all, an empty set none.
 pub type Hosts = Option<BTreeSet<String>>;
 
 /// Offers agents of these hosts only, from now on. Sent by the process to a master or to its

@@ -161,7 +161,7 @@ fn age(then: Option<Timestamp>, now: Timestamp) -> f64 {
     then.map_or(0.0, |then| now.saturating_since(then).as_secs_f64())
 }
 
-/// Task states whose metrics exist from the start.
+/// Task states with metrics from the start.
 const ACTIVE: [TaskState; 6] = [
     TaskState::Staging,
     TaskState::Starting,

@@ -33,9 +33,9 @@ pub struct Standbys {
     /// The last leaders, as the registry has them.
     appointed: BTreeMap<FrameworkId, Pid>,
     waiting: BTreeMap<FrameworkId, VecDeque<WaitingScheduler>>,
-    /// Frameworks whose leader under an earlier master still has time to return.
+    /// Frameworks with a leader under an earlier master that still has time to return.
     awaited: BTreeSet<FrameworkId>,
-    /// Schedulers whose leadership the registry is recording.
+    /// Schedulers, while the registry records their leadership.
     choosing: BTreeMap<FrameworkId, Pid>,
 }
 

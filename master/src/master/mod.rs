@@ -168,19 +168,19 @@ pub struct Master {
     end_of_turn: EndOfTurn,
     /// An empty vector that keeps the capacity of the last decision's effects.
     spare: Effects,
-    /// Agents and schedulers whose admission the registry is recording.
+    /// Agents and schedulers, while the registry records their admission.
     admitting: BTreeSet<Pid>,
     /// Names and principals of frameworks that are being admitted with their first scheduler.
     admitting_names: BTreeSet<(String, Option<String>)>,
-    /// Agents whose loss or departure the registry is recording.
+    /// Agents, while the registry records their loss or departure.
     leaving: BTreeSet<AgentId>,
-    /// Frameworks whose removal the registry is recording.
+    /// Frameworks, while the registry records their removal.
     removing: BTreeSet<FrameworkId>,
     /// Operators waiting for the end of a framework.
     ending: BTreeMap<FrameworkId, Vec<Promise<Result<(), NotEnded>>>>,
     /// Progress of each scheduler's numbered calls.
     incoming: DedupReceiver,
-    /// Schedulers whose calls wait for their turn.
+    /// Schedulers with calls that wait for their turn.
     waiting: BTreeSet<Pid>,
     /// The time of the turn of each waiting caller, on the node's clock.
     turn_times: BTreeMap<Pid, Duration>,
@@ -199,7 +199,7 @@ pub struct Master {
     updating_maintenance: bool,
     /// Operators waiting until an agent is gone for good.
     marking_gone: BTreeMap<AgentId, Vec<Promise<Result<(), UpdateRefused>>>>,
-    /// Agents whose completed drain the registry is recording.
+    /// Agents, while the registry records the end of their drain.
     drained: BTreeSet<AgentId>,
     /// The next check of the draining agents.
     drain_look: Option<TimerHandle>,
@@ -226,7 +226,7 @@ pub struct Started {
 /// the registry. It ends when another master leads or the registry is no longer reliable; the
 /// caller must then restart the process.
 ///
-/// `term` is the term of its leadership; 0 in tests whose registry has no terms.
+/// `term` is the term of its leadership; 0 in tests with a registry without terms.
 pub fn start(
     node: &Node,
     config: Config,

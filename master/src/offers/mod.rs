@@ -27,7 +27,7 @@ use crate::offers::expiry::HoldTimes;
 pub trait OpenOffer {
     /// The id that the answer names.
     fn id(&self) -> &OfferId;
-    /// The agent whose resources are offered or asked for.
+    /// The agent with the resources that are offered or asked for.
     fn agent(&self) -> &AgentId;
     /// The framework that has to answer.
     fn framework(&self) -> &FrameworkId;

@@ -68,7 +68,7 @@ pub(super) fn check(operation: &RegistryOperation) -> Result<(), RegistryError> 
     }
 }
 
-/// Refuses an accepted operation whose record is too large.
+/// Refuses an accepted operation with a record that is too large.
 pub(crate) fn check_accepted(
     agent_id: &AgentId,
     serial: u64,

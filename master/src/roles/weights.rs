@@ -20,7 +20,7 @@ pub const DEFAULT: f64 = 1.0;
 /// Weights by role; roles with the default are not listed.
 pub type Weights = BTreeMap<String, f64>;
 
-/// The effective weights, and a warning for each role whose flag is overridden.
+/// The effective weights, and a warning for each role with a flag that is overridden.
 pub fn effective(flagged: &Weights, recorded: &Weights) -> (Weights, Vec<String>) {
     let mut weights = flagged.clone();
     let mut warnings = Vec::new();

@@ -104,7 +104,7 @@ pub struct MasterState {
     pub inverse_offers: Offers<InverseOffer>,
     /// Answers of frameworks to inverse offers of the current maintenance plans.
     pub inverse_answers: Arc<Answers>,
-    /// Operations whose frameworks want status updates.
+    /// Operations of frameworks that want status updates.
     pub operations: Operations,
     /// The counters of the metrics.
     pub counters: Counters,

@@ -492,7 +492,7 @@ impl Tasks {
         aside
     }
 
-    /// Forgets an agent whose tasks have been removed.
+    /// Forgets an agent after the removal of its tasks.
     fn remove_agent(&mut self, agent: &AgentId) {
         let on = self.by_agent.remove(agent).unwrap_or_default();
         for (framework, info) in on.executors() {

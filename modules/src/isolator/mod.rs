@@ -14,7 +14,7 @@
 //! | `disk::xfs` | `disk/xfs` | bounds sandboxes and volumes by project quotas |
 //! | `network` | `network/cni` | networks of their own, by plugins |
 //! | | `network/ports` | ends containers that listen on ports which they do not have |
-//! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
+//! | `planned` | `filesystem/linux` | a root file system from an image, volumes |
 //! | | `volume/host_path`, `volume/sandbox_path`, `volume/secret` | sources of volumes |
 //! | | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
 //! | | `linux/capabilities`, `linux/nnp`, `linux/seccomp` | rights of its processes |

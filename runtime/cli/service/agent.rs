@@ -530,22 +530,19 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         }
         let clock = node.clock().clone();
         let end = clock.timeout(LEAVE_TIMEOUT, started.ended()).await;
+        // Unless executors wait for the next process, this one ends after them.
+        let stays = matches!(end, Ok(::agent::AgentEnd::Stopped { .. }));
+        let until = clock.now() + LEAVE_TIMEOUT;
+        while !stays && !started.has_nothing_left().await && clock.now() < until {
+            clock.sleep(LEAVE_POLL).await;
+        }
         pages.stop(node.clock()).await;
         node.shutdown().await;
         drop(executors);
         endpoint.close().await;
-        // Unless executors wait for the next process, this one ends after them. The launcher kills
-        // those that run too long.
-        let stays = matches!(end, Ok(::agent::AgentEnd::Stopped { .. }));
-        let until = clock.now() + LEAVE_TIMEOUT;
+        // The launcher kills those that run too long.
         while !stays && !WorkDir::is_over(&path) && clock.now() < until {
             clock.sleep(LEAVE_POLL).await;
-        }
-        if !stays && WorkDir::is_over(&path) {
-            let removed = tokio::task::spawn_blocking(move || isolation.remove_rest(&path)).await;
-            if let Err(error) = removed {
-                tracing::error!(%error, "removal of networks panicked");
-            }
         }
     };
     Ok((

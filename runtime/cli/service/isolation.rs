@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::isolator::IsolatorRef;
 use module_api::{Manifest, Parameters, Registry};
-use modules::isolator::network::cni;
 use modules::isolator::report::{HostFacts, host_report};
 use resources::Ranges;
 use runtime::Node;
@@ -196,16 +195,6 @@ impl Isolation {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             given: Parameters::none("isolation").with("cgroups_root", cgroups_root),
             shown: BTreeMap::new(),
-        }
-    }
-
-    /// Blocking. Removes what isolators have made for containers and no launcher removes, after
-    /// the last process of an agent that has left.
-    pub fn remove_rest(&self, work_dir: &Path) {
-        let is_cni = |name: &String| cni::NAMES.contains(&name.as_str());
-        if self.names.iter().any(is_cni) {
-            let work_dir = work_dir.display().to_string();
-            cni::remove_all(&self.given.clone().with("work_dir", work_dir));
         }
     }
 

@@ -18,6 +18,8 @@ use crate::images::containers::{Provisioned, Provisioner};
 pub(in crate::container) struct Provisioning {
     provisioner: Option<Provisioner>,
     containers: BTreeMap<ContainerId, State>,
+    /// Root file systems that are being removed.
+    releasing: usize,
 }
 
 enum State {
@@ -30,6 +32,11 @@ enum State {
 }
 
 impl Provisioning {
+    /// Whether no container has a root file system or waits for one.
+    pub(in crate::container) fn is_unused(&self) -> bool {
+        self.containers.is_empty() && self.releasing == 0
+    }
+
     /// What a container has got.
     pub(in crate::container) fn of(&self, id: &ContainerId) -> Option<&Provisioned> {
         match self.containers.get(id)? {
@@ -51,6 +58,7 @@ impl Containerizer {
         self.provisioning = Provisioning {
             provisioner,
             containers: recovered.into_iter().map(ready).collect(),
+            releasing: 0,
         };
         self
     }
@@ -129,7 +137,8 @@ impl Containerizer {
         let provisioner = self.provisioning.provisioner.as_ref();
         if let Some((_, provisioner)) = known.zip(provisioner) {
             let releasing = provisioner.release(ctx.node(), id);
-            ctx.then(releasing, |_, (), _| ());
+            self.provisioning.releasing += 1;
+            ctx.then(releasing, |this, (), _| this.provisioning.releasing -= 1);
         }
     }
 }

@@ -92,7 +92,7 @@ fn open(node: &Node, streams: &EventStreams, content: Content) -> (String, Event
     (stream_id, events, response)
 }
 
-/// A stream whose only event is an error with this message.
+/// A stream of one event: an error with this message.
 pub(super) fn refused_stream(
     node: &Node,
     streams: &EventStreams,

@@ -259,7 +259,7 @@ impl Views {
         self.all.retain(View::is_wanted);
     }
 
-    /// Cuts off subscribers whose visibility differs by these ACLs: they subscribe again.
+    /// Cuts off subscribers that may see more or less by these ACLs: they subscribe again.
     pub fn reevaluate(&mut self, acls: &Arc<Acls>) {
         let cuts = &self.cuts;
         self.all
@@ -360,7 +360,7 @@ impl View {
         });
     }
 
-    /// Cuts off subscribers whose visibility differs by these ACLs, discarding unread events.
+    /// Cuts off subscribers that may see more or less by these ACLs, discarding unread events.
     fn reevaluate(&mut self, acls: &Arc<Acls>, cuts: &Cuts) {
         self.subscribers.retain_mut(|one| {
             let sees_the_same = one.viewer.reevaluate(acls);

@@ -34,7 +34,7 @@ pub struct OfferContext<'a> {
     pub offers: Vec<OfferedAmounts<'a>>,
 }
 
-/// The roles whose guarantees these quotas raise.
+/// The roles with guarantees that these quotas raise.
 pub fn raised<'a>(
     quotas: &'a BTreeMap<String, Quota>,
     before: &BTreeMap<String, Quota>,

@@ -13,7 +13,7 @@
 //! | `explain` | the reasons that keep one client from the resources of one agent |
 //! | `filters` | refused resources, and the agents that the next run considers |
 //! | `frameworks` | frameworks: active or not, their roles and suppressed roles |
-//! | `listed` | the list of hosts whose agents are offered |
+//! | `listed` | the list of hosts of agents that are offered |
 //! | `operations` | effects of operations on the state |
 //! | `packing` | the order of agents by free resources, for `AgentOrder::TightestFirst` |
 //! | `pool_balance` | the resources of one agent in one pool |
@@ -117,7 +117,7 @@ pub struct AllocatorState {
     pub sets_min: Vec<Quantities>,
     /// The weights other than 1.
     pub weights: BTreeMap<Role, f64>,
-    /// Roles whose weight has changed since the last slate.
+    /// Roles with a weight that has changed since the last slate.
     reweighed: BTreeSet<Role>,
     /// All frameworks by role.
     pub clients: Clients,
@@ -135,7 +135,7 @@ pub struct AllocatorState {
     /// Agents on which tasks are being revoked, by slot, with the role that needs the resources:
     /// unreserved resources there are not shared fairly.
     kept: BTreeMap<u32, Role>,
-    /// Hosts whose agents may be offered, in lower case; `None` means all.
+    /// Hosts of agents that may be offered, in lower case; `None` means all.
     whitelist: Option<BTreeSet<String>>,
     /// Number of agents to wait for before anything is granted.
     awaited: Option<usize>,

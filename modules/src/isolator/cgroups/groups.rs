@@ -13,7 +13,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use module_api::isolator::{ContainerConfig, ContainerResources, LaunchPlan, Limitation, Measured};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::unistd::{SysconfVar, sysconf};
 use protocol::{ContainerId, ResourceStatistics, Uuid};
 use runtime::Timestamp;
 
@@ -52,7 +51,6 @@ pub struct Groups {
     options: Options,
     /// Bytes of memory of the host.
     host_memory: u64,
-    ticks_per_second: f64,
     measured: Mutex<OpenFiles>,
     /// Held as long as this agent uses its root.
     _lock: Flock<File>,
@@ -85,12 +83,10 @@ impl Groups {
             .first()
             .ok_or("no hierarchy of control groups is used")?;
         let lock = lock(&first.mount.join(&options.root))?;
-        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
         Ok(Self {
             trees,
             options,
             host_memory,
-            ticks_per_second: ticks.map_or(100.0, |ticks| ticks as f64),
             measured: Mutex::new(OpenFiles::new()),
             _lock: lock,
         })
@@ -226,8 +222,7 @@ impl Groups {
         let cpu = cpu.map(|(version, dir)| (version, read(&dir, "cpu.stat")));
         match (self.find(Controller::Cpuacct, container), &cpu) {
             (Some((Version::V1, dir)), _) => {
-                let text = read(&dir, "cpuacct.stat");
-                cpu::measure_time_v1(&text, self.ticks_per_second, &mut found);
+                cpu::measure_time_v1(&read(&dir, "cpuacct.usage_all"), &mut found);
             }
             (Some((Version::V2, _)), Some((_, text))) => cpu::measure_time_v2(text, &mut found),
             (Some((Version::V2, dir)), None) => {
@@ -295,8 +290,8 @@ impl Groups {
         Some(MemoryEvents::open(&dir, version))
     }
 
-    /// The containers with a group in any tree. Their names are UUIDs, with dots between them if they
-    /// are nested; other groups may be the roots of other agents.
+    /// The containers with a group in any tree. Their names are UUIDs, with dots between them if
+    /// they are nested; other groups may be the roots of other agents.
     pub fn list(&self) -> BTreeSet<ContainerId> {
         let (mut found, mut others) = (BTreeSet::new(), BTreeSet::new());
         for tree in &self.trees {

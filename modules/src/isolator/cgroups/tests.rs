@@ -217,14 +217,18 @@ fn containers_are_measured_together() {
             let asked = config(name, "cpus:1;mem:64");
             isolator.prepare(asked).await.unwrap();
         }
-        fake.write("cpu/mesos/a/cpuacct.stat", "user 300\nsystem 100\n");
+        let per_cpu = "cpu user system\n0 1000000 500000\n1 2000000 500000\n";
+        fake.write("cpu/mesos/a/cpuacct.usage_all", per_cpu);
         fake.write("memory/mesos/b/memory.stat", "total_rss 4096\n");
         let asked = ["a", "b", "unknown"].map(id).to_vec();
         let measured = isolator.measure(asked).await.unwrap();
         assert_eq!(measured.len(), 2);
         assert_eq!(
-            measured[&id("a")].cpus_user_time_secs,
-            3.0 * measured[&id("a")].cpus_system_time_secs
+            (
+                measured[&id("a")].cpus_user_time_secs,
+                measured[&id("a")].cpus_system_time_secs
+            ),
+            (0.003, 0.001)
         );
         assert_eq!(measured[&id("b")].mem_rss_bytes, 4096);
         // The files stay open, and are read from their start.

@@ -424,7 +424,7 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// Moves all nodes whose share has changed.
+    /// Moves all nodes with a share that has changed.
     fn refresh(&mut self) {
         if std::mem::take(&mut self.stale) {
             return self.refresh_all();

@@ -14,7 +14,7 @@
 //! # impl Process for Oracle {}
 //! # impl Handler<Question> for Oracle {
 //! #     type Result = u32;
-//! #     fn handle(&mut self, Question(number): Question, _: &mut Context<Self>) -> u32 { number + 1 }
+//! #     fn handle(&mut self, asked: Question, _: &mut Context<Self>) -> u32 { asked.0 + 1 }
 //! # }
 //!
 //! simulate(|node| async move {

@@ -9,13 +9,11 @@
 //! | `agents` | the hidden verb `crowd-part`: synthetic agents in their own process |
 //! | `allocator` | the cost of the allocator, beside Mesos' figures |
 //! | `client` | an HTTP client: pages, calls, and event streams |
-//! | `cluster` | a master and an agent in processes of their own |
 //! | `connections` | the cost of idle connections, and of many reconnects |
-//! | `containers` | isolated containers, beside a container runtime |
+//! | `containers` | isolated containers and images, beside peers |
 //! | `failover` | the recovery after the loss of the leader |
 //! | `http` | the cost of the HTTP APIs |
 //! | `idle` | the cost of an idle agent, and of an idle master |
-//! | `isolation` | a server beside best-effort work, and the hidden verb `server-part` |
 //! | `launch` | real tasks, beside a bare loop of process launches |
 //! | `messages` | messages between actors, on one thread and over QUIC |
 //! | `offers` | the rate of offers |
@@ -26,13 +24,11 @@
 mod agents;
 mod allocator;
 mod client;
-mod cluster;
 mod connections;
 mod containers;
 mod failover;
 mod http;
 mod idle;
-mod isolation;
 mod launch;
 mod messages;
 mod offers;
@@ -62,8 +58,10 @@ pub enum BenchArgs {
     Launch(launch::LaunchArgs),
     /// Cost of isolated containers
     Containers(containers::ContainersArgs),
+    /// Time of a pull
+    Images(containers::images::ImagesArgs),
     /// Latency beside best-effort work
-    Isolation(isolation::IsolationArgs),
+    Isolation(containers::isolation::IsolationArgs),
     /// Rate of messages between actors
     Messages(messages::MessagesArgs),
     /// Cost of an idle cluster
@@ -88,7 +86,7 @@ pub enum BenchArgs {
     CrowdPart(agents::CrowdArgs),
     /// A server in its container, and its client
     #[command(hide = true, name = "server-part")]
-    ServerPart(isolation::ServerArgs),
+    ServerPart(containers::isolation::ServerArgs),
     /// Clients that poll a page
     #[command(hide = true, name = "readers-part")]
     ReadersPart(polled::ReadersArgs),
@@ -268,7 +266,8 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         match args {
             BenchArgs::Launch(args) => launch::run(&args).await,
             BenchArgs::Containers(args) => containers::run(&args).await,
-            BenchArgs::Isolation(args) => isolation::run(&args).await,
+            BenchArgs::Images(args) => containers::images::run(&args).await,
+            BenchArgs::Isolation(args) => containers::isolation::run(&args).await,
             // Its runtimes are on threads of its own.
             BenchArgs::Messages(args) => join(move || messages::run(&args)),
             BenchArgs::Idle(args) => idle::run(&args).await,
@@ -280,7 +279,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
             BenchArgs::Http(args) => http::run(&args).await,
             BenchArgs::ConnectionsPart(args) => connections::serve(&args).await,
             BenchArgs::CrowdPart(args) => agents::serve(&args).await,
-            BenchArgs::ServerPart(args) => isolation::serve(&args).await,
+            BenchArgs::ServerPart(args) => containers::isolation::serve(&args).await,
             BenchArgs::ReadersPart(args) => polled::serve(&args).await,
         }
     };

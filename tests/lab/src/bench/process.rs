@@ -104,6 +104,14 @@ impl ServiceProcess {
         Usage::of(self.0.id())
     }
 
+    /// Its CPU time, without its descendants, in seconds.
+    pub fn own_cpu(&self) -> Result<f64> {
+        let line = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
+        let process = procfs::parse_stat(&line).ok_or("no line of a process")?;
+        let ticks = process.user_ticks + process.system_ticks;
+        Ok(ticks as f64 / procfs::ticks_per_second())
+    }
+
     /// Its resident memory, without its descendants, in MiB.
     pub fn resident(&self) -> Result<f64> {
         memory(i32::try_from(self.0.id())?, "VmRSS")

@@ -28,8 +28,8 @@ use crate::fetcher::download::uri::{REDIRECTS_MAX, WebUri};
 use crate::host::network;
 
 /// The result of a check over the network: a status code, or whether it could connect (1) or not
-/// (0). `None` if there is none. Not bounded in time. `namespace` is the container's network, if not
-/// that of the host.
+/// (0). `None` if there is none. Not bounded in time. `namespace` is the container's network,
+/// unless it is the host's.
 pub(super) async fn probe(kind: &CheckKind, namespace: Option<&Path>) -> Option<i32> {
     match kind {
         CheckKind::Command(_) => None,

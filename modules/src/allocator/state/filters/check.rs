@@ -39,7 +39,7 @@ pub(in crate::allocator::state) struct FilterCheck<'a> {
 }
 
 impl FilterCheck<'_> {
-    /// Excludes the room for every client whose filters hide it.
+    /// Excludes the room for every client with filters that hide it.
     pub(in crate::allocator::state) fn exclude_filtered(
         self,
         exclusions: &mut Exclusions,

@@ -85,7 +85,7 @@ pub struct Quotas {
     loosened: bool,
     /// Guarantees that no framework wants are lent to other roles.
     lends: bool,
-    /// Budgets whose guarantee an active framework wants, as of the activity count `wanted_at`.
+    /// Budgets with a guarantee that an active framework wants, at the activity count `wanted_at`.
     wanted: BTreeSet<BudgetIndex>,
     wanted_at: Option<u64>,
 }

@@ -78,11 +78,16 @@ fn quota(resources: &ContainerResources, options: &Options) -> Option<u64> {
     Some(((cpus * PERIOD_US as f64).round() as u64).max(QUOTA_MIN_US))
 }
 
-/// CPU time from `cpuacct.stat` of v1, which counts clock ticks.
-pub fn measure_time_v1(text: &str, ticks_per_second: f64, into: &mut ResourceStatistics) {
-    let seconds = |key| value_of(text, key).map(|ticks| ticks as f64 / ticks_per_second);
-    into.cpus_user_time_secs = seconds("user").unwrap_or_default();
-    into.cpus_system_time_secs = seconds("system").unwrap_or_default();
+/// CPU time from `cpuacct.usage_all` of v1: lines of a CPU, and its nanoseconds in user mode and in
+/// the kernel, below a header.
+pub fn measure_time_v1(text: &str, into: &mut ResourceStatistics) {
+    for line in text.lines().skip(1) {
+        let mut fields = line.split(' ').skip(1).map(str::parse::<u64>);
+        if let (Some(Ok(user)), Some(Ok(system))) = (fields.next(), fields.next()) {
+            into.cpus_user_time_secs += user as f64 / 1e9;
+            into.cpus_system_time_secs += system as f64 / 1e9;
+        }
+    }
 }
 
 /// CPU time from `cpu.stat` of v2.
@@ -181,7 +186,8 @@ mod tests {
     #[test]
     fn cpu_time_and_throttling_are_read() {
         let mut found = ResourceStatistics::default();
-        measure_time_v1("user 250\nsystem 50\n", 100.0, &mut found);
+        let text = "cpu user system\n0 1500000000 500000000\n1 1000000000 0\n";
+        measure_time_v1(text, &mut found);
         assert_eq!(found.cpus_user_time_secs, 2.5);
         assert_eq!(found.cpus_system_time_secs, 0.5);
         let text = "nr_periods 20\nnr_throttled 3\nthrottled_time 1500000000\n";

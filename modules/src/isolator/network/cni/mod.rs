@@ -42,7 +42,7 @@ use attachments::{Networks, hostname};
 /// The name of this isolator in `--isolation`.
 pub const NAMES: [&str; 1] = ["network/cni"];
 
-/// Containers whose plugins run at once.
+/// Containers with plugins that run at once.
 const CONCURRENCY: usize = 8;
 
 /// The operator's flags.
@@ -123,19 +123,6 @@ pub fn start(node: &Node, _: &[&str], given: &Parameters) -> Result<IsolatorRef,
     let make = move || Cni(shared.clone());
     let actor = crate::supervise(node, ModuleKind::Isolator, "cni_isolator", make)?;
     Ok(IsolatorRef::new(actor))
-}
-
-/// Blocking. Removes the networks of all containers of an agent whose processes have ended.
-pub fn remove_all(given: &Parameters) {
-    let Ok(options) = Options::from_parameters(given) else {
-        return; // It has made none.
-    };
-    let networks = Networks::new(options);
-    for (container, _) in networks.list() {
-        if let Err(problem) = networks.detach(&container) {
-            tracing::error!(%container, problem, "cannot remove a network");
-        }
-    }
 }
 
 /// The plan of a container with this network.

@@ -99,8 +99,8 @@ pub(super) fn share_mounts(directory: &Path) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     if mount_of(directory)? == mount_of(parent)? {
         mount(Some(directory), directory, NONE, MsFlags::MS_BIND, NONE)?;
-        // First private: a group of its own, apart from that of its parent. Only once, since it would
-        // cut off the containers that have it.
+        // First private: a group of its own, apart from that of its parent. Only once, since it
+        // would cut off the containers that have it.
         for flags in [MsFlags::MS_PRIVATE, MsFlags::MS_SHARED] {
             mount(NONE, directory, NONE, flags, NONE)?;
         }

@@ -330,7 +330,7 @@ mod tests {
             );
             std::fs::write(file, now.join("\n") + "\n").unwrap();
         }
-        let golden: Vec<&str> = include_str!("machine/golden.txt").lines().collect();
+        let golden: Vec<&str> = include_str!("golden.txt").lines().collect();
         assert_eq!(golden, now);
     }
 

@@ -22,17 +22,11 @@ use scheduler_driver::{
     Acknowledgement, Calls, DriverRef, Ended, Scheduler, SchedulerDriver, Undelivered,
 };
 
-#[path = "driver/delivery.rs"]
 mod delivery;
-#[path = "driver/discovery.rs"]
 mod discovery;
-#[path = "driver/expired.rs"]
 mod expired;
-#[path = "driver/fencing.rs"]
 mod fencing;
-#[path = "driver/standby.rs"]
 mod standby;
-#[path = "driver/updating.rs"]
 mod updating;
 
 type Log = Arc<Mutex<Vec<String>>>;

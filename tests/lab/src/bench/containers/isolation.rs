@@ -17,13 +17,13 @@ use meros::service::free_port;
 use protocol::{CommandInfo, TaskId, TaskState};
 use resources::{Resources, Revocable};
 use runtime::Clock;
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::cluster::Cluster;
-use super::launch::Launches;
-use super::{Figure, OutputFlags, Result, Times, cores, median, temporary};
+use crate::bench::launch::Launches;
+use crate::bench::{Figure, OutputFlags, Result, Times, cores, median, temporary};
 
 /// The isolators of both containers, and none.
 const ISOLATED: &str = "cgroups/cpu,cgroups/mem,namespaces/pid";
@@ -39,9 +39,9 @@ const NEEDS: &str = "cpus:1;mem:128";
 /// The revocable task.
 const HOG: &str = "i=0; while [ $i -lt 256 ]; do (while :; do :; done) & i=$((i + 1)); done; wait";
 /// Time from one request to the next.
-const PAUSE: Duration = Duration::from_millis(3);
-/// Rounds of the server's work for a request: about 0.2 ms.
-const WORK: u64 = 100_000;
+const PAUSE: Duration = Duration::from_millis(5);
+/// Rounds of the server's work for a request: some milliseconds.
+const WORK: u64 = 2_000_000;
 /// How long the busy ones run before the measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Timeout of the server's start and of its answers.

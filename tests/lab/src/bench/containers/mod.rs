@@ -5,18 +5,30 @@
 //! same root file system with the same separation; they have neither scheduler nor master in front
 //! of them. Many containers of `sleep` share the host's file system. Their agent is killed, and
 //! started again. Master and agent are real processes.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bundle` | root file systems with busybox, and images of them |
+//! | `cluster` | a master and an agent in processes of their own |
+//! | `images` | `bench images`: the pull of an image, beside `skopeo` and `umoci` |
+//! | `isolation` | `bench isolation`: a server beside best-effort work |
+
+mod bundle;
+mod cluster;
+pub mod images;
+pub mod isolation;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use agent::images::digest::Digest;
 use clap::Args;
 use protocol::{TaskId, TaskState};
 use serde_json::{Value, json};
 
+use self::cluster::Cluster;
 use super::client::Connection;
-use super::cluster::Cluster;
 use super::launch::{Launches, TaskTimes};
 use super::{Figure, OutputFlags, Result, cores, median, ms_since, quantile, temporary};
 
@@ -32,24 +44,27 @@ const BUNDLE: &str = r#"{"ociVersion":"1.0.0",
 "linux":{"resources":{"memory":{"limit":67108864},"cpu":{"shares":204}},
 "namespaces":[{"type":"pid"},{"type":"ipc"},{"type":"mount"}]}}"#;
 const PEERS: [&str; 2] = ["crun", "runc"];
-/// Prints the seconds of each of `$2` containers of `$1`, with the bundle `$3`.
+/// Prints the begin and the end in seconds of each of `$2` containers of `$1`, with the bundle `$3`.
 const PEER_LOOP: &str = r#"
 umount /sys/fs/cgroup/unified 2>/dev/null
-TIMEFORMAT=%R
 for number in $(seq "$2"); do
-    { time "$1" run -b "$3" "meros-bench-$$-$number" </dev/null >"$3/said" 2>&1; } 2>&1 ||
+    begin=$EPOCHREALTIME
+    "$1" run -b "$3" "meros-bench-$$-$number" </dev/null >"$3/said" 2>&1 ||
         { cat "$3/said" >&2; exit 1; }
+    echo "$begin $EPOCHREALTIME"
 done"#;
 
 /// Turns of the lone containers and their peers.
 const ROUNDS: u32 = 5;
-/// How often the page of usage is read.
+/// How often the page of usage is read, at once and then once a second.
 const PASSES: usize = 5;
+const IDLE_SECONDS: u32 = 10;
 /// Goals for 1,000 containers on 2 cores.
 const START_MAX: f64 = 6000.0;
 const DESTROY_MAX: f64 = 4000.0;
 const MEMORY_MAX: f64 = 60.0;
 const PASS_MAX: f64 = 40.0;
+const IDLE_MAX: f64 = 2.0;
 const RESTART_MAX: f64 = 1000.0;
 
 /// Cost of isolated containers
@@ -69,7 +84,13 @@ pub struct ContainersArgs {
 /// `meros-lab bench containers`. Needs root, and `/bin/busybox` without libraries.
 pub async fn run(args: &ContainersArgs) -> Result {
     let directory = temporary()?;
-    make_bundle(directory.path())?;
+    let rootfs = directory.path().join("rootfs");
+    bundle::make_root(&rootfs)?;
+    std::fs::write(directory.path().join("config.json"), BUNDLE)?;
+    let registry = directory.path().join("registry");
+    std::fs::create_dir(&registry)?;
+    let layers = [rootfs.as_path()];
+    bundle::make_archive(&layers, IMAGE, &registry.join(format!("{IMAGE}.tar")))?;
     // One task more than needed, so that the rounding of resources does not matter.
     let (cpus, mem) = (f64::from(args.many + 1) * 0.01, args.many + 1);
     let flags = [
@@ -172,6 +193,14 @@ async fn many(cluster: &mut Cluster, args: &ContainersArgs) -> Result<Vec<Figure
         }
     }
     let resident = cluster.agent()?.resident()?;
+    output.say("one usage pass each second");
+    let (begun, before) = (cluster.clock.now(), cluster.agent()?.own_cpu()?);
+    for _ in 0..IDLE_SECONDS {
+        cluster.clock.sleep(Duration::from_secs(1)).await;
+        page.get("/monitor/statistics").await?;
+    }
+    let cpu = cluster.agent()?.own_cpu()? - before;
+    let busy = cpu / (cluster.clock.now() - begun).as_secs_f64();
 
     output.say("another agent process");
     cluster.kill_agent().await?;
@@ -205,49 +234,9 @@ async fn many(cluster: &mut Cluster, args: &ContainersArgs) -> Result<Vec<Figure
         figure("containers_memory", resident, "MiB", MEMORY_MAX),
         // With the page's own work.
         figure("containers_usage", median(&passes), "ms", PASS_MAX),
+        figure("containers_idle", busy * 100.0, "% of a core", IDLE_MAX),
         figure("containers_restart", restart, "ms", RESTART_MAX),
     ])
-}
-
-/// Makes a root file system of busybox, as the bundle of a runtime in this directory, and as an
-/// image in its `registry`.
-fn make_bundle(directory: &Path) -> Result {
-    let rootfs = directory.join("rootfs");
-    std::fs::create_dir_all(rootfs.join("bin"))?;
-    // Crun makes devices even where none are asked for.
-    for mount in ["proc", "dev"] {
-        std::fs::create_dir(rootfs.join(mount))?;
-    }
-    std::fs::copy("/bin/busybox", rootfs.join("bin/busybox"))?;
-    std::os::unix::fs::symlink("busybox", rootfs.join("bin/true"))?;
-    std::fs::write(directory.join("config.json"), BUNDLE)?;
-    let image = directory.join("image");
-    std::fs::create_dir(&image)?;
-    tar(&image.join("layer.tar"), &rootfs, &["."])?;
-    let digest = Digest::of(&std::fs::read(image.join("layer.tar"))?);
-    let config = json!({
-        "architecture": "any", "os": "linux", "config": { "Env": ["PATH=/bin"] },
-        "rootfs": { "type": "layers", "diff_ids": [digest.to_string()] },
-    });
-    std::fs::write(image.join("config.json"), config.to_string())?;
-    let manifest = json!([{
-        "Config": "config.json", "RepoTags": [format!("{IMAGE}:latest")], "Layers": ["layer.tar"],
-    }]);
-    std::fs::write(image.join("manifest.json"), manifest.to_string())?;
-    let registry = directory.join("registry");
-    std::fs::create_dir(&registry)?;
-    let parts = ["manifest.json", "config.json", "layer.tar"];
-    tar(&registry.join(format!("{IMAGE}.tar")), &image, &parts)
-}
-
-fn tar(archive: &Path, directory: &Path, names: &[&str]) -> Result {
-    let mut command = Command::new("tar");
-    command.arg("-C").arg(directory).arg("-cf").arg(archive);
-    let status = command.args(names).status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("tar: {status}").into()),
-    }
 }
 
 /// Runs containers of a peer one after the other. Returns their times in milliseconds.
@@ -265,8 +254,10 @@ fn peer(program: &str, bundle: &Path, count: u32) -> Result<Vec<f64>> {
     if !ran.status.success() {
         return Err(failed.trim().into());
     }
-    let seconds = said.lines().map(str::parse::<f64>);
-    Ok(seconds
-        .map(|seconds| Ok(seconds? * 1e3))
-        .collect::<Result<_>>()?)
+    let milliseconds = |line: &str| {
+        let (begin, end) = line.split_once(' ')?;
+        Some((end.parse::<f64>().ok()? - begin.parse::<f64>().ok()?) * 1e3)
+    };
+    let each: Option<Vec<f64>> = said.lines().map(milliseconds).collect();
+    Ok(each.ok_or_else(|| format!("{program}: no times: {said}"))?)
 }

@@ -10,17 +10,11 @@
     reason = "all of it is tests, and a panic is how a test reports"
 )]
 
-#[path = "architecture/circles.rs"]
 mod circles;
-#[path = "architecture/citations.rs"]
 mod citations;
-#[path = "architecture/commands.rs"]
 mod commands;
-#[path = "architecture/floors.rs"]
 mod floors;
-#[path = "architecture/places.rs"]
 mod places;
-#[path = "architecture/source.rs"]
 mod source;
 
 use std::fs;

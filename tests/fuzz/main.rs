@@ -20,29 +20,18 @@
 
 #![allow(clippy::panic, reason = "a test may end by a panic")]
 
-#[path = "fuzz/corpus.rs"]
 mod corpus;
-#[path = "fuzz/forms.rs"]
 mod forms;
-#[path = "fuzz/generate.rs"]
 mod generate;
-#[path = "fuzz/heap.rs"]
 mod heap;
-#[path = "fuzz/link.rs"]
 mod link;
-#[path = "fuzz/messages.rs"]
 mod messages;
-#[path = "fuzz/persisted.rs"]
 mod persisted;
-#[path = "fuzz/rng.rs"]
 mod rng;
-#[path = "fuzz/run.rs"]
 mod run;
-#[path = "fuzz/target.rs"]
 mod target;
-#[path = "fuzz/texts.rs"]
 mod texts;
-#[path = "fuzz/v1.rs"]
+#[path = "v1.rs"]
 mod v1_api;
 
 use target::Target;

@@ -10,9 +10,9 @@ use runtime::{Clock, Role};
 use scheduler_driver::DriverRef;
 use transport::Authority;
 
-use super::Result;
-use super::launch::{Following, Launches, begin};
-use super::process::ServiceProcess;
+use crate::bench::Result;
+use crate::bench::launch::{Following, Launches, begin};
+use crate::bench::process::ServiceProcess;
 
 /// Timeout for registrations.
 const UP_PATIENCE: Duration = Duration::from_secs(120);
