@@ -24,6 +24,7 @@ pub mod options;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -104,7 +105,11 @@ pub fn start(node: &Node, names: &[&str], given: &Parameters) -> Result<Isolator
     start_with(node, groups)
 }
 
-fn open(names: &[&str], options: Options) -> Result<Groups, String> {
+fn open(names: &[&str], mut options: Options) -> Result<Groups, String> {
+    let kernel = Path::new("/proc/sys/kernel");
+    let own = |file| files::read(kernel, file);
+    let default = || controllers::pids::default_limit(&own("pid_max"), &own("threads-max"));
+    options.pids_limit = options.pids_limit.or_else(default);
     let found = groups::hierarchies(&options.hierarchy)
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
     let trees = hierarchy::trees(names, &found)?;

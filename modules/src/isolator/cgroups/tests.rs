@@ -591,6 +591,8 @@ fn limits_of_this_machine_are_read_back() {
         assert!(quota.starts_with("210000"), "{quota}");
         let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
         assert_eq!(limit, (96 << 20).to_string());
+        let limit: u64 = machine.read("c", &["pids.max"]).parse().unwrap();
+        assert!(limit > 100, "a share of the host: {limit}");
 
         let groups = groups_of(&plan);
         let mut process = run_in(&groups, "exec sleep 600");

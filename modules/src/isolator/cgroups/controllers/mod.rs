@@ -8,7 +8,7 @@
 //! | `cpu` | shares or weight, CFS quota, CPU time |
 //! | `devices` | the devices that a container may use |
 //! | `mem` | soft and hard limit of memory, and the message of an exceeded one |
-//! | `pids` | the number of processes and threads |
+//! | `pids` | limit and number of processes and threads |
 
 pub mod cpu;
 pub mod devices;
@@ -137,8 +137,8 @@ pub fn settings(
     match controller {
         Controller::Cpu => cpu::settings(version, resources, options),
         Controller::Memory => mem::settings(version, resources, options, memory()),
+        Controller::Pids => pids::settings(options),
         Controller::Cpuacct
-        | Controller::Pids
         | Controller::Cpuset
         | Controller::Devices
         | Controller::Blkio => Vec::new(),
