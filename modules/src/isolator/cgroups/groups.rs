@@ -17,6 +17,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use protocol::{ContainerId, ResourceStatistics, Uuid};
 use runtime::Timestamp;
 
+use super::bpf::DeviceProgram;
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
 use super::controllers::{Controller, Version, cpu, initial, pids, settings};
 use super::files::{self, FileError, OpenFiles};
@@ -37,6 +38,10 @@ pub fn hierarchies(below: &Path) -> io::Result<Vec<Hierarchy>> {
         if hierarchy.version == Version::V2 {
             let names = files::read(&hierarchy.mount, "cgroup.controllers");
             hierarchy.controllers = names.split_whitespace().map(str::to_owned).collect();
+            if DeviceProgram::load().is_ok() {
+                let devices = Controller::Devices.name(Version::V2);
+                hierarchy.controllers.push(devices.to_owned());
+            }
             // Only the root of the whole tree has no type.
             hierarchy.is_occupied = hierarchy.mount.join("cgroup.type").exists()
                 && !files::read(&hierarchy.mount, "cgroup.procs").is_empty();
@@ -54,6 +59,8 @@ pub struct Groups {
     host_memory: u64,
     ticks_per_second: f64,
     measured: Mutex<OpenFiles>,
+    /// For the devices of containers in a unified tree.
+    devices: Option<DeviceProgram>,
     /// Held as long as this agent uses its root.
     _lock: Flock<File>,
 }
@@ -85,6 +92,9 @@ impl Groups {
             .first()
             .ok_or("no hierarchy of control groups is used")?;
         let lock = lock(&first.mount.join(&options.root))?;
+        let loads = trees.iter().any(limits_devices).then(DeviceProgram::load);
+        let devices = loads.transpose();
+        let devices = devices.map_err(|error| format!("cannot load a device program: {error}"))?;
         let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
         Ok(Self {
             trees,
@@ -92,6 +102,7 @@ impl Groups {
             host_memory,
             ticks_per_second: ticks.map_or(100.0, |ticks| ticks as f64),
             measured: Mutex::new(OpenFiles::new()),
+            devices,
             _lock: lock,
         })
     }
@@ -131,6 +142,9 @@ impl Groups {
                 for setting in initial(*controller, tree.version) {
                     files::write(&dir, &setting)?;
                 }
+            }
+            if let (true, Some(devices)) = (limits_devices(tree), &self.devices) {
+                devices.attach(&dir)?;
             }
             self.apply(tree, &dir, &config.resources)?;
             if tree.version == Version::V2 {
@@ -343,6 +357,11 @@ fn needs_cpuset(tree: &Tree) -> bool {
     tree.version == Version::V1 && tree.controllers.contains(&Controller::Cpuset)
 }
 
+/// Whether a program of ours limits the devices.
+fn limits_devices(tree: &Tree) -> bool {
+    tree.version == Version::V2 && tree.controllers.contains(&Controller::Devices)
+}
+
 /// Whether this is a group of another program, with processes below it. One without processes may
 /// be taken over.
 fn is_foreign(root: &Path) -> bool {
@@ -355,9 +374,11 @@ fn make_root(tree: &Tree, root: &Path) -> Result<(), FileError> {
     let names: BTreeSet<&str> = match tree.version {
         Version::V1 => BTreeSet::new(),
         Version::V2 => {
-            let controllers = tree.controllers.iter();
-            controllers
-                .filter_map(|controller| controller.name(Version::V2))
+            let mut controllers = tree.controllers.clone();
+            controllers.retain(|controller| *controller != Controller::Devices);
+            let names = controllers.into_iter();
+            names
+                .map(|controller| controller.name(Version::V2))
                 .collect()
         }
     };

@@ -7,6 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `bpf` | the device program of v2 |
 //! | `controllers` | resources as the contents of control files, and statistics from them |
 //! | `files` | control files and group directories |
 //! | `groups` | the groups of all containers |
@@ -14,6 +15,7 @@
 //! | `oom` | memory events |
 //! | `options` | the operator's flags |
 
+mod bpf;
 pub mod controllers;
 mod files;
 pub mod groups;

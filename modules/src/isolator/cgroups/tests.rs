@@ -643,6 +643,20 @@ fn memory_with_swap_of_this_machine_is_raised_and_lowered() {
     );
 }
 
+#[test]
+fn devices_of_this_machine_are_denied_but_for_a_few() {
+    on_this_machine(&["cgroups/devices"], |node, isolator, machine| async move {
+        let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
+        let script = "test -c /dev/kmsg && true < /dev/null && true < /dev/zero || exit 1; \
+            (true < /dev/kmsg) 2> /dev/null && exit 2; exit 0";
+        let mut process = run_in(&groups_of(&plan), script);
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), Some(0));
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        until(&node, || machine.dirs("c").is_empty()).await;
+    });
+}
+
 // Covers S74.
 #[test]
 fn exceeded_memory_of_this_machine_is_reported() {
