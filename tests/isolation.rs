@@ -215,6 +215,32 @@ fn task_beyond_its_memory_fails_with_the_reason() {
     isolated.leaves_nothing();
 }
 
+// Covers 5.5 in part: cgroups/pids.
+#[test]
+fn fork_bomb_ends_at_its_limit_and_with_its_task() {
+    let flags = ["--cgroups_pids_limit=60"];
+    let Some(mut isolated) = Isolated::begin("bomb", "", &flags) else {
+        return;
+    };
+    let none = TaskLimits::default();
+    // Each process forks as often as it can, and ignores the polite end.
+    let script = "exec perl -e '$SIG{TERM} = \"IGNORE\"; \
+        while (1) { select(undef, undef, undef, 0.02) unless defined fork }'";
+    let bomb = isolated.run("bomb", "cpus:0.1;mem:256", none, script);
+    let bomb = container(&bomb);
+    eventually("the bomb to be at its limit", || {
+        let threads = isolated.setting(&bomb, "pids.current")?;
+        (threads == "60").then_some(())
+    });
+    assert_eq!(isolated.setting(&bomb, "pids.max").as_deref(), Some("60"));
+    let quiet = isolated.run("quiet", "cpus:0.1;mem:32", none, "exec sleep 98738");
+    let quiet = isolated.setting(&container(&quiet), "pids.max");
+    assert_eq!(quiet.as_deref(), Some("60"));
+    isolated.kill("bomb");
+    isolated.kill("quiet");
+    isolated.leaves_nothing();
+}
+
 // Covers 5.3; 5.5 in part: recovery and orphans.
 #[test]
 fn isolated_task_outlives_its_agent_and_leaves_nothing() {

@@ -6,9 +6,9 @@
 //! |---|---|---|
 //! | `cgroups` | `cgroups/cpu` | shares by the request, CFS quota by the limit, CPU time |
 //! | | `cgroups/mem` | soft limit by the request, hard limit, statistics, exceeded limits |
-//! | | `cgroups/pids` | counts processes and threads |
+//! | | `cgroups/pids` | limits and counts processes and threads |
 //! | | `cgroups/cpuset`, `cgroups/blkio` | a group of its own, without limits |
-//! | | `cgroups/devices` | only common devices can be used (v1) |
+//! | | `cgroups/devices` | only common devices can be used |
 //! | | `cgroups/all` | all of these that the host has |
 //! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |
 //! | `disk::xfs` | `disk/xfs` | bounds sandboxes and volumes by project quotas |

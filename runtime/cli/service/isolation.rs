@@ -66,6 +66,10 @@ pub struct IsolationFlags {
         value_name = "DURATION"
     )]
     cgroups_destroy_timeout: String,
+    /// How many processes and threads a container can have, with the isolator `cgroups/pids`; 0 for
+    /// any number [default: 15 % of those that the host can have]
+    #[arg(long, env = "MEROS_CGROUPS_PIDS_LIMIT", value_name = "COUNT")]
+    cgroups_pids_limit: Option<u64>,
     /// Give revocable CPUs a hundredth of the weight of others [default: true]
     #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, value_parser = boolean, value_name = "BOOL")]
@@ -303,7 +307,9 @@ impl IsolationFlags {
                 self.enforce_container_ports.to_string(),
             ),
         ];
+        let pids_limit = self.cgroups_pids_limit.map(|limit| limit.to_string());
         let optional = [
+            ("cgroups_pids_limit", &pids_limit),
             (
                 "container_ports_isolated_range",
                 &self.container_ports_isolated_range,

@@ -16,6 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 use protocol::{ContainerId, ResourceStatistics, Uuid};
 use runtime::Timestamp;
 
+use super::bpf::DeviceProgram;
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
 use super::controllers::{Controller, Version, cpu, initial, pids, settings};
 use super::files::{self, FileError, OpenFiles};
@@ -36,6 +37,10 @@ pub fn hierarchies(below: &Path) -> io::Result<Vec<Hierarchy>> {
         if hierarchy.version == Version::V2 {
             let names = files::read(&hierarchy.mount, "cgroup.controllers");
             hierarchy.controllers = names.split_whitespace().map(str::to_owned).collect();
+            if DeviceProgram::load().is_ok() {
+                let devices = Controller::Devices.name(Version::V2);
+                hierarchy.controllers.push(devices.to_owned());
+            }
             // Only the root of the whole tree has no type.
             hierarchy.is_occupied = hierarchy.mount.join("cgroup.type").exists()
                 && !files::read(&hierarchy.mount, "cgroup.procs").is_empty();
@@ -52,6 +57,8 @@ pub struct Groups {
     /// Bytes of memory of the host.
     host_memory: u64,
     measured: Mutex<OpenFiles>,
+    /// For the devices of containers in a unified tree.
+    devices: Option<DeviceProgram>,
     /// Held as long as this agent uses its root.
     _lock: Flock<File>,
 }
@@ -83,11 +90,15 @@ impl Groups {
             .first()
             .ok_or("no hierarchy of control groups is used")?;
         let lock = lock(&first.mount.join(&options.root))?;
+        let loads = trees.iter().any(limits_devices).then(DeviceProgram::load);
+        let devices = loads.transpose();
+        let devices = devices.map_err(|error| format!("cannot load a device program: {error}"))?;
         Ok(Self {
             trees,
             options,
             host_memory,
             measured: Mutex::new(OpenFiles::new()),
+            devices,
             _lock: lock,
         })
     }
@@ -127,6 +138,9 @@ impl Groups {
                 for setting in initial(*controller, tree.version) {
                     files::write(&dir, &setting)?;
                 }
+            }
+            if let (true, Some(devices)) = (limits_devices(tree), &self.devices) {
+                devices.attach(&dir)?;
             }
             self.apply(tree, &dir, &config.resources)?;
             if tree.version == Version::V2 {
@@ -338,6 +352,11 @@ fn needs_cpuset(tree: &Tree) -> bool {
     tree.version == Version::V1 && tree.controllers.contains(&Controller::Cpuset)
 }
 
+/// Whether a program of ours limits the devices.
+fn limits_devices(tree: &Tree) -> bool {
+    tree.version == Version::V2 && tree.controllers.contains(&Controller::Devices)
+}
+
 /// Whether this is a group of another program, with processes below it. One without processes may
 /// be taken over.
 fn is_foreign(root: &Path) -> bool {
@@ -350,9 +369,11 @@ fn make_root(tree: &Tree, root: &Path) -> Result<(), FileError> {
     let names: BTreeSet<&str> = match tree.version {
         Version::V1 => BTreeSet::new(),
         Version::V2 => {
-            let controllers = tree.controllers.iter();
-            controllers
-                .filter_map(|controller| controller.name(Version::V2))
+            let mut controllers = tree.controllers.clone();
+            controllers.retain(|controller| *controller != Controller::Devices);
+            let names = controllers.into_iter();
+            names
+                .map(|controller| controller.name(Version::V2))
                 .collect()
         }
     };

@@ -20,7 +20,7 @@ pub struct Hierarchy {
     /// The version of its interface.
     pub version: Version,
     /// The kernel's names of its controllers. For v2 the reader adds those of
-    /// `cgroup.controllers`.
+    /// `cgroup.controllers`, and `devices` if the kernel takes a device program.
     pub controllers: Vec<String>,
     /// Whether it cannot be written.
     pub read_only: bool,
@@ -72,9 +72,8 @@ fn parse_line(line: &str) -> Option<Hierarchy> {
         _ => return None,
     };
     let is_controller = |word: &&str| {
-        let v1 = Controller::ALL.iter();
-        let mut names = v1.filter_map(|controller| controller.name(Version::V1));
-        names.any(|name| name == *word)
+        let mut v1 = Controller::ALL.iter();
+        v1.any(|controller| controller.name(Version::V1) == *word)
     };
     let controllers = match version {
         Version::V1 => super_options.split(',').filter(is_controller),
@@ -116,7 +115,7 @@ fn unescape(text: &str) -> PathBuf {
 /// The hierarchy of a controller, or the reason why it cannot be used.
 pub fn place(controller: Controller, hierarchies: &[Hierarchy]) -> Result<usize, String> {
     let in_version = |version: Version| {
-        let name = controller.name(version)?;
+        let name = controller.name(version);
         hierarchies.iter().position(|hierarchy| {
             hierarchy.version == version && hierarchy.controllers.iter().any(|own| own == name)
         })
@@ -144,12 +143,12 @@ pub fn place(controller: Controller, hierarchies: &[Hierarchy]) -> Result<usize,
 fn not_found(controller: Controller, hierarchies: &[Hierarchy]) -> String {
     let has_v2 = hierarchies.iter().any(|one| one.version == Version::V2);
     if controller == Controller::Devices && has_v2 {
-        return "no devices controller is mounted, and cgroup v2 has none: remove \
-                `cgroups/devices` from --isolation"
+        return "no devices controller is mounted, and the kernel refuses a device program: run \
+                the agent as root on a kernel with CONFIG_CGROUP_BPF"
             .to_owned();
     }
     let version = if has_v2 { Version::V2 } else { Version::V1 };
-    let name = controller.name(version).unwrap_or_default();
+    let name = controller.name(version);
     format!(
         "no mounted hierarchy has the controller `{name}`: mount it, or set --cgroups_hierarchy to \
          the folder of the mounts"
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_hosts_have_one_tree_and_no_devices() {
+    fn v2_hosts_have_one_tree() {
         let found = with_controllers(parse(V2, below()), "cpuset cpu io memory pids");
         assert_eq!(
             chosen(&["cgroups/cpu", "cgroups/mem"], &found).unwrap(),
@@ -281,7 +280,10 @@ mod tests {
         let all = wanted(&["cgroups/all"], &found).unwrap();
         assert!(!all.contains(&Devices) && all.contains(&Pids));
         let error = chosen(&["cgroups/devices"], &found).unwrap_err();
-        assert!(error.contains("remove `cgroups/devices`"), "{error}");
+        assert!(error.contains("refuses a device program"), "{error}");
+        let found = with_controllers(found, "memory devices");
+        let trees = chosen(&["cgroups/devices"], &found).unwrap();
+        assert_eq!(trees, ["/sys/fs/cgroup [Devices]"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `bpf` | the device program of v2 |
 //! | `controllers` | resources as the contents of control files, and statistics from them |
 //! | `files` | control files and group directories |
 //! | `groups` | the groups of all containers |
@@ -14,6 +15,7 @@
 //! | `oom` | memory events |
 //! | `options` | the operator's flags |
 
+mod bpf;
 pub mod controllers;
 mod files;
 pub mod groups;
@@ -24,6 +26,7 @@ pub mod options;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -104,7 +107,11 @@ pub fn start(node: &Node, names: &[&str], given: &Parameters) -> Result<Isolator
     start_with(node, groups)
 }
 
-fn open(names: &[&str], options: Options) -> Result<Groups, String> {
+fn open(names: &[&str], mut options: Options) -> Result<Groups, String> {
+    let kernel = Path::new("/proc/sys/kernel");
+    let own = |file| files::read(kernel, file);
+    let default = || controllers::pids::default_limit(&own("pid_max"), &own("threads-max"));
+    options.pids_limit = options.pids_limit.or_else(default);
     let found = groups::hierarchies(&options.hierarchy)
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
     let trees = hierarchy::trees(names, &found)?;

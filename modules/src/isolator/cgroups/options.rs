@@ -20,6 +20,9 @@ pub struct Options {
     pub destroy_timeout: Duration,
     /// Whether revocable CPUs weigh a hundredth of others.
     pub revocable_cpu_low_priority: bool,
+    /// How many processes and threads a container can have; zero for any number, and `None` for
+    /// the default of this host.
+    pub pids_limit: Option<u64>,
 }
 
 impl Default for Options {
@@ -31,6 +34,7 @@ impl Default for Options {
             limit_swap: false,
             destroy_timeout: Duration::from_secs(60),
             revocable_cpu_low_priority: true,
+            pids_limit: None,
         }
     }
 }
@@ -47,6 +51,7 @@ impl Options {
             "a duration such as `1mins`",
             |text| protocol::text::duration::parse(text).ok(),
         )?;
+        let pids = given.optional("cgroups_pids_limit", "a number", |text| text.parse().ok())?;
         Ok(Self {
             hierarchy: hierarchy.unwrap_or(default.hierarchy),
             root: root.unwrap_or(default.root),
@@ -55,6 +60,7 @@ impl Options {
             destroy_timeout: timeout.unwrap_or(default.destroy_timeout),
             revocable_cpu_low_priority: or_not("revocable_cpu_low_priority")?
                 .unwrap_or(default.revocable_cpu_low_priority),
+            pids_limit: pids,
         })
     }
 }
@@ -83,11 +89,13 @@ mod tests {
             .with("cgroups_root", "/mesos/one")
             .with("cgroups_enable_cfs", "true")
             .with("cgroups_destroy_timeout", "5secs")
+            .with("cgroups_pids_limit", "300")
             .with("other_flag", "x");
         let options = Options::from_parameters(&given).unwrap();
         assert_eq!(options.root, Path::new("mesos/one"));
         assert!(options.enable_cfs && !options.limit_swap);
         assert_eq!(options.destroy_timeout, Duration::from_secs(5));
+        assert_eq!(options.pids_limit, Some(300));
         for bad in ["", "/", "a/../../b"] {
             let given = none.clone().with("cgroups_root", bad);
             assert!(Options::from_parameters(&given).is_err(), "{bad}");

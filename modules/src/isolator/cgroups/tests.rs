@@ -595,6 +595,8 @@ fn limits_of_this_machine_are_read_back() {
         assert!(quota.starts_with("210000"), "{quota}");
         let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
         assert_eq!(limit, (96 << 20).to_string());
+        let limit: u64 = machine.read("c", &["pids.max"]).parse().unwrap();
+        assert!(limit > 100, "a share of the host: {limit}");
 
         let groups = groups_of(&plan);
         let mut process = run_in(&groups, "exec sleep 600");
@@ -643,6 +645,20 @@ fn memory_with_swap_of_this_machine_is_raised_and_lowered() {
             isolator.clean_up(id("c")).await.unwrap();
         },
     );
+}
+
+#[test]
+fn devices_of_this_machine_are_denied_but_for_a_few() {
+    on_this_machine(&["cgroups/devices"], |node, isolator, machine| async move {
+        let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
+        let script = "test -c /dev/kmsg && true < /dev/null && true < /dev/zero || exit 1; \
+            (true < /dev/kmsg) 2> /dev/null && exit 2; exit 0";
+        let mut process = run_in(&groups_of(&plan), script);
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), Some(0));
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        until(&node, || machine.dirs("c").is_empty()).await;
+    });
 }
 
 // Covers S74.

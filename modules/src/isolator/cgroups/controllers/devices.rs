@@ -2,31 +2,100 @@
 
 use super::Setting;
 
-/// Kind, numbers and access (read, write, make).
-const ALLOWED: [&str; 14] = [
-    "c *:* m",
-    "b *:* m",
-    "c 5:1 rwm",    // console
-    "c 4:0 rwm",    // tty0
-    "c 4:1 rwm",    // tty1
-    "c 136:* rwm",  // pts/*
-    "c 5:2 rwm",    // ptmx
-    "c 10:200 rwm", // net/tun
-    "c 1:3 rwm",    // null
-    "c 1:5 rwm",    // zero
-    "c 1:7 rwm",    // full
-    "c 5:0 rwm",    // tty
-    "c 1:9 rwm",    // urandom
-    "c 1:8 rwm",    // random
+/// A kind of device, its numbers (`None` for all), and the access to it (read, write, make).
+type Entry = (char, Option<i32>, Option<i32>, &'static str);
+
+const ALLOWED: [Entry; 14] = [
+    ('c', None, None, "m"),
+    ('b', None, None, "m"),
+    ('c', Some(5), Some(1), "rwm"),    // console
+    ('c', Some(4), Some(0), "rwm"),    // tty0
+    ('c', Some(4), Some(1), "rwm"),    // tty1
+    ('c', Some(136), None, "rwm"),     // pts/*
+    ('c', Some(5), Some(2), "rwm"),    // ptmx
+    ('c', Some(10), Some(200), "rwm"), // net/tun
+    ('c', Some(1), Some(3), "rwm"),    // null
+    ('c', Some(1), Some(5), "rwm"),    // zero
+    ('c', Some(1), Some(7), "rwm"),    // full
+    ('c', Some(5), Some(0), "rwm"),    // tty
+    ('c', Some(1), Some(9), "rwm"),    // urandom
+    ('c', Some(1), Some(8), "rwm"),    // random
 ];
 
-/// Denies all devices, and then allows those of the list.
+/// The control files of v1: denies all devices, and then allows those of the list.
 pub fn whitelist() -> Vec<Setting> {
-    let allowed = ALLOWED.map(|entry| Setting::new("devices.allow", entry));
+    let number = |number: Option<i32>| number.map_or_else(|| "*".to_owned(), |n| n.to_string());
+    let allowed = ALLOWED.map(|(kind, major, minor, access)| {
+        let numbers = format!("{}:{}", number(major), number(minor));
+        Setting::new("devices.allow", format!("{kind} {numbers} {access}"))
+    });
     [Setting::new("devices.deny", "a")]
         .into_iter()
         .chain(allowed)
         .collect()
+}
+
+/// Operations of the program, as in `linux/bpf.h`: a load of 32 bits, a copy, constants, a shift, and
+/// two conditional jumps.
+const LOAD: u8 = 0x61;
+const COPY: u8 = 0xbf;
+const SET: u8 = 0xb7;
+const AND: u8 = 0x57;
+const SHIFT_RIGHT: u8 = 0x77;
+const IF_NOT: u8 = 0x55;
+const IF_ANY_BIT: u8 = 0x45;
+const EXIT: u8 = 0x95;
+
+/// Its registers: the result and the context of the kernel, and its own.
+const RESULT: u8 = 0;
+const CONTEXT: u8 = 1;
+const ACCESS: u8 = 2;
+const KIND: u8 = 3;
+const MAJOR: u8 = 4;
+const MINOR: u8 = 5;
+
+/// The same as a program of v2: returns 1 to allow the access, else 0. The kernel's context is
+/// `bpf_cgroup_dev_ctx`: kind (16 bits), access (16 bits), major and minor number.
+pub fn program() -> Vec<u64> {
+    let copy = |to, from| instruction(COPY, to, from, 0, 0);
+    let load = |to, offset| instruction(LOAD, to, CONTEXT, offset, 0);
+    let constant = |operation, register, value| instruction(operation, register, 0, 0, value);
+    let exit = instruction(EXIT, 0, 0, 0, 0);
+    let mut program = vec![
+        load(ACCESS, 0),
+        copy(KIND, ACCESS),
+        constant(AND, KIND, 0xffff),
+        constant(SHIFT_RIGHT, ACCESS, 16),
+        load(MAJOR, 4),
+        load(MINOR, 8),
+    ];
+    for (kind, major, minor, access) in ALLOWED {
+        let kind = if kind == 'b' { 1 } else { 2 };
+        let bits = [('m', 1), ('r', 2), ('w', 4)];
+        let denied = bits.iter().filter(|(letter, _)| !access.contains(*letter));
+        let denied = denied.map(|(_, bit)| bit).sum();
+        let mut tests = vec![(IF_NOT, KIND, kind)];
+        if denied != 0 {
+            tests.push((IF_ANY_BIT, ACCESS, denied));
+        }
+        tests.extend(major.map(|number| (IF_NOT, MAJOR, number)));
+        tests.extend(minor.map(|number| (IF_NOT, MINOR, number)));
+        for (at, (operation, register, value)) in tests.iter().enumerate() {
+            // Over the further tests and the two instructions of a match.
+            let over = (tests.len() + 1 - at) as i16;
+            program.push(instruction(*operation, *register, 0, over, *value));
+        }
+        program.extend([constant(SET, RESULT, 1), exit]);
+    }
+    program.extend([constant(SET, RESULT, 0), exit]);
+    program
+}
+
+/// `struct bpf_insn` of a little-endian machine.
+fn instruction(operation: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
+    let [low, high] = offset.to_le_bytes();
+    let [a, b, c, d] = value.to_le_bytes();
+    u64::from_le_bytes([operation, to | from << 4, low, high, a, b, c, d])
 }
 
 #[cfg(test)]
@@ -38,10 +107,54 @@ mod tests {
         let settings = whitelist();
         assert_eq!(settings[0], Setting::new("devices.deny", "a"));
         assert_eq!(settings.len(), 1 + ALLOWED.len());
-        assert!(
-            settings[1..]
-                .iter()
-                .all(|setting| setting.file == "devices.allow")
-        );
+        assert_eq!(settings[1], Setting::new("devices.allow", "c *:* m"));
+        assert_eq!(settings[6], Setting::new("devices.allow", "c 136:* rwm"));
+    }
+
+    /// Runs the program as the kernel does.
+    fn run(context: [u32; 3]) -> u64 {
+        let (program, mut registers, mut at) = (program(), [0_u64; 6], 0);
+        loop {
+            let [operation, both, low, high, a, b, c, d] = program[at].to_le_bytes();
+            let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
+            let offset = usize::from(u16::from_le_bytes([low, high]));
+            let value = u64::from(u32::from_le_bytes([a, b, c, d]));
+            at += 1;
+            match operation {
+                LOAD => registers[to] = u64::from(context[offset / 4]),
+                COPY => registers[to] = registers[from],
+                SET => registers[to] = value,
+                AND => registers[to] &= value,
+                SHIFT_RIGHT => registers[to] >>= value,
+                IF_NOT if registers[to] != value => at += offset,
+                IF_ANY_BIT if registers[to] & value != 0 => at += offset,
+                IF_NOT | IF_ANY_BIT => {}
+                EXIT => return registers[usize::from(RESULT)],
+                _ => panic!("{operation:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn program_allows_the_same_as_the_list() {
+        let numbers = [0, 1, 3, 4, 5, 7, 8, 9, 10, 11, 136, 200, 1 << 20];
+        for (kind, code) in [('b', 1), ('c', 2)] {
+            for access in 1..8 {
+                let letters = "mrw".chars().zip([1, 2, 4]);
+                let letters = letters.filter(|(_, bit)| access & bit != 0);
+                let letters: Vec<char> = letters.map(|(letter, _)| letter).collect();
+                for (major, minor) in numbers.iter().flat_map(|a| numbers.map(|b| (*a, b))) {
+                    let is_allowed = ALLOWED.iter().any(|entry| {
+                        entry.0 == kind
+                            && entry.1.is_none_or(|number| number == major)
+                            && entry.2.is_none_or(|number| number == minor)
+                            && letters.iter().all(|letter| entry.3.contains(*letter))
+                    });
+                    let context = [access << 16 | code, major as u32, minor as u32];
+                    let result = run(context);
+                    assert_eq!(result, u64::from(is_allowed), "{kind} {context:x?}");
+                }
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! | `cpu` | shares or weight, CFS quota, CPU time |
 //! | `devices` | the devices that a container may use |
 //! | `mem` | soft and hard limit of memory, and the message of an exceeded one |
-//! | `pids` | the number of processes and threads |
+//! | `pids` | limit and number of processes and threads |
 
 pub mod cpu;
 pub mod devices;
@@ -42,7 +42,7 @@ pub enum Controller {
     Pids,
     /// Assignment of CPUs and memory nodes: every container has all of them.
     Cpuset,
-    /// Access to devices; v1 only.
+    /// Access to devices; in v2 by a program of ours.
     Devices,
     /// Block devices: accounting by the kernel only.
     Blkio,
@@ -60,19 +60,18 @@ impl Controller {
         Self::Blkio,
     ];
 
-    /// The kernel's name; `None` if there is no such controller in this version.
-    pub fn name(self, version: Version) -> Option<&'static str> {
-        Some(match (self, version) {
+    /// The kernel's name, except for `devices` in v2.
+    pub fn name(self, version: Version) -> &'static str {
+        match (self, version) {
             (Self::Cpu, _) | (Self::Cpuacct, Version::V2) => "cpu",
             (Self::Cpuacct, Version::V1) => "cpuacct",
             (Self::Memory, _) => "memory",
             (Self::Pids, _) => "pids",
             (Self::Cpuset, _) => "cpuset",
-            (Self::Devices, Version::V1) => "devices",
-            (Self::Devices, Version::V2) => return None,
+            (Self::Devices, _) => "devices",
             (Self::Blkio, Version::V1) => "blkio",
             (Self::Blkio, Version::V2) => "io",
-        })
+        }
     }
 
     /// The controllers of one name of `--isolation`; empty for an unknown name and `cgroups/all`.
@@ -137,11 +136,10 @@ pub fn settings(
     match controller {
         Controller::Cpu => cpu::settings(version, resources, options),
         Controller::Memory => mem::settings(version, resources, options, memory()),
-        Controller::Cpuacct
-        | Controller::Pids
-        | Controller::Cpuset
-        | Controller::Devices
-        | Controller::Blkio => Vec::new(),
+        Controller::Pids => pids::settings(options),
+        Controller::Cpuacct | Controller::Cpuset | Controller::Devices | Controller::Blkio => {
+            Vec::new()
+        }
     }
 }
 
@@ -165,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn v2_has_no_devices_controller() {
-        assert_eq!(Controller::Devices.name(Version::V2), None);
-        assert_eq!(Controller::Blkio.name(Version::V2), Some("io"));
+    fn names_differ_by_version() {
+        assert_eq!(Controller::Cpuacct.name(Version::V2), "cpu");
+        assert_eq!(Controller::Blkio.name(Version::V2), "io");
         assert_eq!(
             Controller::of_isolation("cgroups/cpu"),
             [Controller::Cpu, Controller::Cpuacct]

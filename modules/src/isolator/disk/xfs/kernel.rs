@@ -1,4 +1,4 @@
-//! Project quotas of a file system: the only file of this crate with unsafe code.
+//! Project quotas of a file system.
 //!
 //! Blocking. A project is a number on files and directories, zero for none; new files get that of
 //! their directory. The kernel counts the files and the space of each project, and refuses what
