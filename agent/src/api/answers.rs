@@ -3,7 +3,10 @@
 //! Pure: functions of the agent's state, its containers, their usage and its operations.
 //! Acknowledged ends are in the lists of completed items.
 
+use std::collections::BTreeMap;
+
 use authority::Approver;
+use protocol::task::Limit;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
 use v1::convert::{
@@ -15,11 +18,11 @@ use v1::schema::agent::{
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
     ResponseGetOperations, ResponseGetState, ResponseGetTasks,
 };
-use v1::schema::{self, ContainerStatus, DrainConfig, Task, TaskStatus};
+use v1::schema::{self, ContainerID, ContainerStatus, DrainConfig, Task, TaskStatus};
 
 use crate::agent::AgentState;
 use crate::api::visibility;
-use crate::container::events::{ContainerView, ContainersView, Draining};
+use crate::container::events::{ContainerView, ContainersView, Draining, NestedView};
 use crate::container::machine::Phase;
 use crate::operations::KnownOperation;
 
@@ -217,21 +220,81 @@ pub(super) fn operations(known: &[KnownOperation]) -> ResponseGetOperations {
     }
 }
 
-/// The live containers with their latest statistics.
-pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> ResponseGetContainers {
+/// The live containers with their latest statistics, and those `nested` in them if wanted. As in
+/// Mesos, a nested one has its own id only; its status has those of its parents.
+pub(super) fn containers(
+    survey: &ContainersView,
+    usage: &ResourceUsage,
+    show_nested: bool,
+) -> ResponseGetContainers {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
-    let one = |container: &ContainerView| ResponseGetContainersContainer {
-        framework_id: Some((&container.framework_id).into()),
-        executor_id: Some((&container.executor.executor_id).into()),
-        executor_name: Some(container.executor.name.clone()),
-        container_id: (&container.id).into(),
-        container_status: Some(Box::new(container_status(container))),
-        resource_statistics: measured(container, usage).map(|one| Box::new(statistics(one))),
-    };
-    ResponseGetContainers {
-        containers: living.map(one).collect(),
+    let mut shown = ResponseGetContainers::default();
+    let mut outermost = BTreeMap::new();
+    for container in living {
+        let measured = measured(container, usage);
+        outermost.insert(&container.id, (container, measured));
+        shown.containers.push(ResponseGetContainersContainer {
+            framework_id: Some((&container.framework_id).into()),
+            executor_id: Some((&container.executor.executor_id).into()),
+            executor_name: Some(container.executor.name.clone()),
+            container_id: (&container.id).into(),
+            container_status: Some(Box::new(container_status(container))),
+            resource_statistics: measured.map(|one| Box::new(statistics(one))),
+        });
     }
+    for one in survey.nested.iter().filter(|_| show_nested) {
+        // It is as visible as the one around it.
+        let Some((around, measured)) = outermost.get(&one.id.outermost()) else {
+            continue;
+        };
+        shown.containers.push(ResponseGetContainersContainer {
+            container_id: ContainerID {
+                value: one.id.name().to_owned(),
+                parent: None,
+            },
+            container_status: Some(Box::new(nested_status(one, around))),
+            resource_statistics: measured.map(|around| Box::new(nested_statistics(one, around))),
+            ..ResponseGetContainersContainer::default()
+        });
+    }
+    shown
+}
+
+fn nested_status(nested: &NestedView, around: &ContainerView) -> ContainerStatus {
+    let mut status = ContainerStatus {
+        container_id: Some((&nested.id).into()),
+        executor_pid: nested.leader.and_then(|leader| leader.try_into().ok()),
+        ..container_status(around)
+    };
+    if !nested.networks.is_empty() {
+        status.network_infos = nested.networks.iter().map(Into::into).collect();
+    }
+    status
+}
+
+/// The limits of a nested container. Its use counts in the one around it.
+fn nested_statistics(
+    nested: &NestedView,
+    around: &ResourceStatistics,
+) -> schema::ResourceStatistics {
+    let mut shown = schema::ResourceStatistics {
+        timestamp: around.timestamp.as_secs_f64(),
+        ..schema::ResourceStatistics::default()
+    };
+    if let Some((requests, limits)) = &nested.resources {
+        let (cpus, mem) = (requests.cpus().as_f64(), requests.mem().as_f64());
+        let bytes = |mebibytes: f64| (mebibytes * 1024.0 * 1024.0) as u64;
+        let limit = |own: Option<Limit>, request| {
+            let limit = own.map_or(request, Limit::value);
+            Some(limit).filter(|limit| limit.is_finite())
+        };
+        shown.cpus_soft_limit = Some(cpus);
+        shown.cpus_limit = limit(limits.cpus, cpus);
+        shown.mem_soft_limit_bytes = Some(bytes(mem));
+        shown.mem_limit_bytes = limit(limits.mem, mem).map(bytes);
+    }
+    shown
 }
 
 /// The statistics of a container.

@@ -32,8 +32,8 @@ use v1::{Content, Form, Limits};
 
 use super::{Pages, unavailable, visibility};
 use crate::container::nested::requested::{
-    InputOf, InputRefused, KillNested, LaunchNested, Launched, NoInput, RemoveNested, SessionInput,
-    SessionStreams, Unknown, WaitNested,
+    AttachedInput, InputOf, InputRefused, KillNested, LaunchNested, Launched, NoInput,
+    RemoveNested, SessionInput, SessionStreams, Unknown, WaitNested,
 };
 use crate::host::sys;
 
@@ -45,13 +45,14 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Serves a call about a container.
 pub(super) async fn call(
     pages: &Pages,
-    asked: ReceivedCall<Call>,
+    mut asked: ReceivedCall<Call>,
     call: NestedCall,
 ) -> Result<Response, Refusal> {
     pages.may(&asked, &call).await?;
     match call {
         NestedCall::Launch(launch) => launch_nested(pages, &asked, *launch).await,
         NestedCall::Wait(id) => {
+            asked.answer_any_time();
             let waited = pages.agent.nested(WaitNested(id.clone())).await;
             match waited.map_err(unavailable)? {
                 Ok(status) => Ok(answer(asked.accept()?, &end(&asked, status))),
@@ -287,7 +288,7 @@ async fn read(
     )
 }
 
-async fn input_of(pages: &Pages, id: &ContainerId) -> Result<Arc<SessionInput>, Refusal> {
+async fn input_of(pages: &Pages, id: &ContainerId) -> Result<AttachedInput, Refusal> {
     let input = pages.agent.nested(InputOf(id.clone())).await;
     input.map_err(unavailable)?.map_err(|none| match none {
         NoInput::Unknown => not_found(format!("Container {id} cannot be found")),
@@ -318,7 +319,7 @@ async fn attach_input(
             "Expecting 'Content-Type' to be application/recordio for ATTACH_CONTAINER_INPUT call";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem));
     };
-    let input = input_of(pages, &id).await?;
+    let AttachedInput { input, mut session } = input_of(pages, &id).await?;
     records.take_any_time();
     let end = match input.take() {
         Ok(end) => match sys::watch(end) {
@@ -335,10 +336,17 @@ async fn attach_input(
         }
     };
     let mut used = InputInUse { input, end };
-    while let Some(bytes) = records.next().await? {
-        let call = asked.form.read(&bytes, Limits::default());
-        let given = process_input(&call.map_err(Refusal::bad)?).map_err(Refusal::bad)?;
-        used.follow(given).await?;
+    let follow = async {
+        while let Some(bytes) = records.next().await? {
+            let call = asked.form.read(&bytes, Limits::default());
+            let given = process_input(&call.map_err(Refusal::bad)?).map_err(Refusal::bad)?;
+            used.follow(given).await?;
+        }
+        Ok::<_, Refusal>(())
+    };
+    // As in Mesos, the call ends with its session at the latest.
+    if let Either::Left((followed, _)) = select(pin!(follow), pin!(session.changed())).await {
+        followed?;
     }
     Ok(StatusCode::OK.into_response())
 }

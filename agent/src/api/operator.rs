@@ -122,7 +122,9 @@ impl Pages {
             }
             CallType::GetContainers => {
                 let (survey, usage) = (self.containers(subject).await?, self.usage().await?);
-                answer.get_containers = Some(answers::containers(&survey, &usage));
+                let shown = call.get_containers.as_ref();
+                let nested = shown.and_then(|shown| shown.show_nested).unwrap_or(false);
+                answer.get_containers = Some(answers::containers(&survey, &usage, nested));
                 ResponseType::GetContainers
             }
             CallType::GetFrameworks => {

@@ -11,6 +11,7 @@ use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{AgentInventory, DisownTasks, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
+use protocol::task::TaskLimits;
 use protocol::task::network::NetworkInfo;
 use protocol::usage::ExecutorUsage;
 use protocol::{
@@ -114,6 +115,8 @@ pub struct ContainersView {
     pub frameworks: Vec<FrameworkInfo>,
     /// The containers.
     pub containers: Vec<ContainerView>,
+    /// The living containers that are nested in them.
+    pub nested: Vec<NestedView>,
     /// The newest completed executor runs, oldest first.
     pub completed: Vec<Arc<ContainerView>>,
     /// The newest completed frameworks, oldest first.
@@ -191,6 +194,19 @@ impl ContainerView {
             .filter(|_| self.is_command)
             .map(|(info, _)| info)
     }
+}
+
+/// A living nested container, for pages.
+#[derive(Clone, Debug)]
+pub struct NestedView {
+    /// Its id, in which are those of its parents.
+    pub id: ContainerId,
+    /// Its session leader, once started.
+    pub leader: Option<i32>,
+    /// The networks that it has joined instead of those of its parent.
+    pub networks: Vec<NetworkInfo>,
+    /// The requests and limits of its task; `None` if it has none.
+    pub resources: Option<(Resources, TaskLimits)>,
 }
 
 /// Messages that exceed the mailbox bound are refused: executors repeat unconfirmed updates, and
@@ -569,6 +585,35 @@ impl Containerizer {
         container.tasks().chain(inside.flat_map(Container::tasks))
     }
 
+    /// The living nested containers: of tasks, and on request.
+    fn nested_views(&self) -> Vec<NestedView> {
+        let of_tasks = self.containers.iter().map(|(_, container)| container);
+        let of_tasks = of_tasks
+            .filter(|one| one.parent().is_some() && one.phase != Phase::Terminated)
+            .map(|one| NestedView {
+                id: one.id.clone(),
+                leader: one.leader,
+                networks: self.networks_of(&one.id),
+                resources: one
+                    .tasks()
+                    .next()
+                    .map(|task| (task.info.resources.clone(), task.info.limits)),
+            });
+        let on_request = self.requested.living();
+        let on_request = on_request.map(|(id, leader)| NestedView {
+            id: id.clone(),
+            leader,
+            networks: Vec::new(),
+            resources: None,
+        });
+        of_tasks.chain(on_request).collect()
+    }
+
+    fn networks_of(&self, id: &ContainerId) -> Vec<NetworkInfo> {
+        let network = self.isolation.network(id);
+        network.map_or_else(Vec::new, |network| network.joined.clone())
+    }
+
     /// Builds the view of one container.
     pub(super) fn view(&self, framework_id: &FrameworkId, container: &Container) -> ContainerView {
         let shown = |task: &Task| (task.info.clone(), task.state);
@@ -588,10 +633,7 @@ impl Containerizer {
             phase: container.phase,
             leader: container.leader,
             address: self.config.container_address(),
-            networks: self
-                .isolation
-                .network(&container.id)
-                .map_or_else(Vec::new, |network| network.joined.clone()),
+            networks: self.networks_of(&container.id),
             directory: self
                 .sandbox(framework_id, container)
                 .to_string_lossy()
@@ -633,6 +675,7 @@ impl Handler<TakeSurvey> for Containerizer {
                 .filter(|(_, container)| container.parent().is_none())
                 .map(|(framework, container)| self.view(framework, container))
                 .collect(),
+            nested: self.nested_views(),
             completed: self.history.runs().cloned().collect(),
             completed_frameworks: self.history.frameworks().cloned().collect(),
             counts: Counts {

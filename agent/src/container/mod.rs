@@ -172,7 +172,7 @@ impl Containerizer {
             fetches: Fetches::new(),
             checkers: Checkers::new(),
             waiting: nested::Waiting::new(),
-            requested: nested::requested::Requested::new(),
+            requested: nested::requested::Requested::default(),
             disk: None,
             draining: None,
             counts: Counts::default(),

@@ -1,5 +1,7 @@
 //! Calls of `POST /api/v1`: each is served or rejected by name, and invalid bytes have no effect.
 
+mod nested;
+
 use v1::message::Enum;
 use v1::schema::agent::CallType;
 

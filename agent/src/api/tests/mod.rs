@@ -161,10 +161,7 @@ fn survey() -> ContainersView {
             ),
             container("over", Phase::Terminated, false, &[TaskState::Failed]),
         ],
-        completed: Vec::new(),
-        completed_frameworks: Vec::new(),
-        drain: None,
-        counts: Default::default(),
+        ..ContainersView::default()
     }
 }
 
@@ -297,7 +294,7 @@ fn answers_follow_the_v1_schema() {
         Some(1)
     );
 
-    let containers = json_of(&answers::containers(&survey(), &usage()));
+    let containers = json_of(&answers::containers(&survey(), &usage(), false));
     let containers = containers["containers"].as_array().unwrap().clone();
     assert_eq!(containers.len(), 2, "an ended container is not listed");
     assert!(containers[0].get("resource_statistics").is_none());

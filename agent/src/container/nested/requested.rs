@@ -15,12 +15,15 @@ use module_api::isolator::LaunchPlan;
 use nix::fcntl::OFlag;
 use protocol::{CommandInfo, ContainerId, FrameworkId, Termination};
 use runtime::prelude::*;
+use tokio::sync::watch;
 use v1::convert::operator::nested::NestedLaunch;
 
 use crate::container::Containerizer;
 use crate::container::machine::Phase;
 use crate::container::machine::command::GRACE_DEFAULT;
-use crate::launcher::{ContainerEnd, ContainerProgram, LaunchRequest, LauncherEvent, Session};
+use crate::launcher::{
+    ContainerEnd, ContainerProgram, LaunchError, LaunchRequest, LauncherEvent, Session,
+};
 use crate::sandbox;
 
 /// Maximum ends that are remembered.
@@ -60,8 +63,17 @@ pub(crate) struct RemoveNested(pub(crate) ContainerId);
 
 /// The input of a session.
 #[derive(Message)]
-#[rtype(result = "Result<Arc<SessionInput>, NoInput>")]
+#[rtype(result = "Result<AttachedInput, NoInput>")]
 pub(crate) struct InputOf(pub(crate) ContainerId);
+
+/// The input of a session.
+#[derive(Clone)]
+pub(crate) struct AttachedInput {
+    /// The agent's end.
+    pub(crate) input: Arc<SessionInput>,
+    /// Closed when the session ends.
+    pub(crate) session: watch::Receiver<()>,
+}
 
 /// Why there is no input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,30 +136,113 @@ impl SessionInput {
 }
 
 /// The containers on request.
-pub(in crate::container) type Requested = BTreeMap<ContainerId, RequestedContainer>;
+#[derive(Default)]
+pub(in crate::container) struct Requested {
+    all: BTreeMap<ContainerId, RequestedContainer>,
+    /// How many have ended.
+    ends: u64,
+}
+
+impl Requested {
+    /// The living ones, with their session leaders once they run.
+    pub(in crate::container) fn living(&self) -> impl Iterator<Item = (&ContainerId, Option<i32>)> {
+        let living = self.all.iter().filter(|(_, one)| one.lives());
+        living.map(|(id, one)| (id, one.leader()))
+    }
+
+    pub(super) fn lives(&self, id: &ContainerId) -> bool {
+        self.all.get(id).is_some_and(RequestedContainer::lives)
+    }
+
+    /// One could not be started. Whether it was one.
+    fn not_started(&mut self, id: &ContainerId, reason: &str) -> bool {
+        let is_known = self.ended(id, None, reason);
+        self.all.remove(id);
+        is_known
+    }
+
+    /// One has ended with all others.
+    fn lost(&mut self, id: &ContainerId, reason: &str) {
+        let requested = self.all.get_mut(id);
+        if !requested.is_some_and(RequestedContainer::kill_unprepared) {
+            self.ended(id, None, reason);
+        }
+    }
+
+    /// One has ended. Beyond the bound, the oldest end is forgotten. Whether it was one.
+    fn ended(&mut self, id: &ContainerId, status: Option<i32>, reason: &str) -> bool {
+        let Some(requested) = self.all.get_mut(id) else {
+            return false;
+        };
+        self.ends += 1;
+        requested.ended(status, self.ends, reason);
+        let ended = || {
+            self.all.iter().filter_map(|(id, one)| match one.state {
+                State::Ended(_, place) => Some((place, id)),
+                _ => None,
+            })
+        };
+        if ended().count() > ENDED_MAX {
+            let oldest = ended().min().map(|(_, id)| id.clone());
+            if let Some(oldest) = oldest {
+                self.all.remove(&oldest);
+            }
+        }
+        true
+    }
+}
 
 /// A container on request.
-pub(in crate::container) struct RequestedContainer {
-    input: Option<Arc<SessionInput>>,
+struct RequestedContainer {
+    /// The input of a session. The sender's end is the session's.
+    input: Option<(AttachedInput, watch::Sender<()>)>,
+    preparation: Preparation,
     state: State,
     waiting: Vec<Promise<Result<Option<i32>, Unknown>>>,
 }
 
+/// The making of its sandbox.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Preparation {
+    Runs,
+    /// It was killed meanwhile, and ends instead of its start.
+    Killed,
+    Done,
+}
+
 enum State {
     Starting(Promise<Result<Launched, String>>, Option<SessionStreams>),
-    Running,
-    Ended(Option<i32>),
+    /// With its session leader.
+    Running(i32),
+    /// With its status, and its place in the order of all ends.
+    Ended(Option<i32>, u64),
 }
 
 impl RequestedContainer {
     fn lives(&self) -> bool {
-        !matches!(self.state, State::Ended(_))
+        !matches!(self.state, State::Ended(..))
     }
 
-    /// It has ended, or could not be started.
-    fn ended(&mut self, status: Option<i32>, reason: &str) {
-        if let State::Starting(caller, _) = std::mem::replace(&mut self.state, State::Ended(status))
-        {
+    /// Its session leader, while it runs.
+    fn leader(&self) -> Option<i32> {
+        match self.state {
+            State::Running(leader) => Some(leader),
+            _ => None,
+        }
+    }
+
+    /// Kills it while its sandbox is being made. Whether it is.
+    fn kill_unprepared(&mut self) -> bool {
+        let is_preparing = self.preparation != Preparation::Done;
+        if is_preparing {
+            self.preparation = Preparation::Killed;
+        }
+        is_preparing
+    }
+
+    fn ended(&mut self, status: Option<i32>, place: u64, reason: &str) {
+        let before = std::mem::replace(&mut self.state, State::Ended(status, place));
+        if let State::Starting(caller, _) = before {
             caller.answer(Err(reason.to_owned()));
         }
         self.input = None;
@@ -176,8 +271,8 @@ impl Containerizer {
                 !matches!(container.phase, Phase::Terminated) && container.leader.is_some()
             }
             None => {
-                let requested = self.requested.get(id).ok_or_else(unknown)?;
-                matches!(requested.state, State::Running)
+                let requested = self.requested.all.get(id).ok_or_else(unknown)?;
+                requested.leader().is_some()
             }
         };
         match runs {
@@ -196,27 +291,36 @@ impl Containerizer {
         }
     }
 
-    /// Launches a container; its sandbox, if it has one, exists.
-    fn launch_requested(&mut self, request: LaunchRequest, descriptors: Vec<OwnedFd>) {
+    /// Launches a container whose sandbox exists, unless it was killed meanwhile.
+    fn sandbox_made(&mut self, request: LaunchRequest) {
         let id = request.container_id.clone();
-        let launched = match request.session {
-            Some(_) => self.launcher.launch_session(request, descriptors),
-            None => self.launcher.launch(request),
+        let Some(requested) = self.requested.all.get_mut(&id) else {
+            return;
         };
-        if let (Err(error), Some(requested)) = (launched, self.requested.get_mut(&id)) {
-            requested.ended(None, &error.reason);
-            self.requested.remove(&id);
+        let made = Preparation::Done;
+        if std::mem::replace(&mut requested.preparation, made) == Preparation::Killed {
+            let reason = "Container destroyed during preparing";
+            self.requested.ended(&id, None, reason);
+            return;
+        }
+        let sent = self.launcher.launch(request);
+        self.launch_sent(&id, sent);
+    }
+
+    fn launch_sent(&mut self, id: &ContainerId, sent: Result<(), LaunchError>) {
+        if let Err(error) = sent {
+            self.requested.not_started(id, &error.reason);
         }
     }
 
     /// Handles an event of a container on request. Whether it was one.
     pub(in crate::container) fn requested_event(&mut self, event: &LauncherEvent) -> bool {
         match event {
-            LauncherEvent::Started { container_id, .. } => {
-                let Some(requested) = self.requested.get_mut(container_id) else {
+            LauncherEvent::Started { container_id, pid } => {
+                let Some(requested) = self.requested.all.get_mut(container_id) else {
                     return false;
                 };
-                let started = std::mem::replace(&mut requested.state, State::Running);
+                let started = std::mem::replace(&mut requested.state, State::Running(*pid));
                 if let State::Starting(caller, streams) = started {
                     caller.answer(Ok(Launched::Started(streams)));
                 }
@@ -225,29 +329,20 @@ impl Containerizer {
             LauncherEvent::Failed {
                 container_id,
                 reason,
-            } => match self.requested.remove(container_id) {
-                Some(mut requested) => {
-                    requested.ended(None, reason);
-                    true
-                }
-                None => false,
-            },
+            } => self.requested.not_started(container_id, reason),
             LauncherEvent::Exited { container_id, end } => {
-                let Some(requested) = self.requested.get_mut(container_id) else {
-                    return false;
-                };
                 let (status, reason) = match end {
                     ContainerEnd::Command { termination, .. }
                     | ContainerEnd::Leader(termination) => (Some(*termination), "it has ended"),
                     ContainerEnd::CommandNotStarted(reason) => (None, reason.as_str()),
                 };
-                requested.ended(status.map(wait_status), reason);
-                self.forget_old_requests();
-                true
+                let status = status.map(wait_status);
+                self.requested.ended(container_id, status, reason)
             }
             LauncherEvent::Lost { reason } => {
-                for requested in self.requested.values_mut().filter(|one| one.lives()) {
-                    requested.ended(None, reason);
+                let living = self.requested.living().map(|(id, _)| id.clone());
+                for id in living.collect::<Vec<_>>() {
+                    self.requested.lost(&id, reason);
                 }
                 false
             }
@@ -255,18 +350,9 @@ impl Containerizer {
         }
     }
 
-    fn forget_old_requests(&mut self) {
-        let ended = self.requested.iter().filter(|(_, one)| !one.lives());
-        let ended: Vec<ContainerId> = ended.map(|(id, _)| id.clone()).collect();
-        let surplus = ended.len().saturating_sub(ENDED_MAX);
-        for id in &ended[..surplus] {
-            self.requested.remove(id);
-        }
-    }
-
     /// An outermost container is removed: so are those in it.
     pub(in crate::container) fn forget_requests_in(&mut self, id: &ContainerId) {
-        self.requested.retain(|nested, _| !nested.is_inside(id));
+        self.requested.all.retain(|nested, _| !nested.is_inside(id));
     }
 }
 
@@ -317,11 +403,7 @@ impl Handler<LaunchNested> for Containerizer {
     ) -> Self::Result {
         let (promise, reply) = promise();
         let id = launch.container_id.clone();
-        let is_known = self
-            .requested
-            .get(&id)
-            .is_some_and(RequestedContainer::lives);
-        if is_known || self.containers.get(&id).is_some() {
+        if self.requested.lives(&id) || self.containers.get(&id).is_some() {
             promise.answer(Ok(Launched::Known));
             return reply;
         }
@@ -356,30 +438,34 @@ impl Handler<LaunchNested> for Containerizer {
         let inherited = parent.user.filter(|_| session.is_none());
         let user = request.user.take().or(inherited);
         request.user = user.filter(|_| self.config.settings.switch_user);
-        let mut requested = RequestedContainer {
-            input: None,
-            state: State::Starting(promise, None),
-            waiting: Vec::new(),
-        };
         if session.is_some() {
-            let descriptors = match connect(has_terminal) {
-                Ok((theirs, input, streams)) => {
-                    requested.input = Some(Arc::new(input));
-                    if let State::Starting(_, ours) = &mut requested.state {
-                        *ours = Some(streams);
-                    }
-                    theirs
-                }
+            let (descriptors, input, streams) = match connect(has_terminal) {
+                Ok(connected) => connected,
                 Err(error) => {
-                    requested.ended(None, &format!("cannot connect the session: {error}"));
+                    promise.answer(Err(format!("cannot connect the session: {error}")));
                     return reply;
                 }
             };
-            self.requested.insert(id, requested);
-            self.launch_requested(request, descriptors);
+            let (lives, session) = watch::channel(());
+            let input = Arc::new(input);
+            let requested = RequestedContainer {
+                input: Some((AttachedInput { input, session }, lives)),
+                preparation: Preparation::Done,
+                state: State::Starting(promise, Some(streams)),
+                waiting: Vec::new(),
+            };
+            self.requested.all.insert(id.clone(), requested);
+            let sent = self.launcher.launch_session(request, descriptors);
+            self.launch_sent(&id, sent);
             return reply;
         }
-        self.requested.insert(id.clone(), requested);
+        let requested = RequestedContainer {
+            input: None,
+            preparation: Preparation::Runs,
+            state: State::Starting(promise, None),
+            waiting: Vec::new(),
+        };
+        self.requested.all.insert(id.clone(), requested);
         let (sandboxes, user) = (self.sandboxes.clone(), request.user.clone());
         let made = {
             let id = id.clone();
@@ -389,11 +475,9 @@ impl Handler<LaunchNested> for Containerizer {
         ctx.then(made, move |this, made, _| {
             let made = made.map_err(|interrupted| interrupted.to_string());
             match made.and_then(|made| made) {
-                Ok(()) => this.launch_requested(request, Vec::new()),
+                Ok(()) => this.sandbox_made(request),
                 Err(problem) => {
-                    if let Some(mut requested) = this.requested.remove(&id) {
-                        requested.ended(None, &problem);
-                    }
+                    this.requested.not_started(&id, &problem);
                 }
             }
         });
@@ -434,11 +518,15 @@ impl Handler<WaitNested> for Containerizer {
 
     fn handle(&mut self, WaitNested(id): WaitNested, _: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        match self.requested.get_mut(&id) {
+        match self.requested.all.get_mut(&id) {
             None => promise.answer(Err(Unknown)),
             Some(requested) => match &requested.state {
-                State::Ended(status) => promise.answer(Ok(*status)),
-                _ => requested.waiting.push(promise),
+                State::Ended(status, _) => promise.answer(Ok(*status)),
+                _ => {
+                    // Their callers may have gone, and its end may be far away.
+                    requested.waiting.retain(Promise::is_awaited);
+                    requested.waiting.push(promise);
+                }
             },
         }
         reply
@@ -450,8 +538,11 @@ impl Handler<KillNested> for Containerizer {
 
     fn handle(&mut self, kill: KillNested, _: &mut Context<Self>) -> Self::Result {
         let KillNested(id, signal) = kill;
-        let requested = self.requested.get(&id).filter(|one| one.lives());
-        requested.ok_or(Unknown)?;
+        let requested = self.requested.all.get_mut(&id);
+        let requested = requested.filter(|one| one.lives()).ok_or(Unknown)?;
+        if requested.kill_unprepared() {
+            return Ok(());
+        }
         match signal {
             nix::libc::SIGKILL => self.launcher.kill(&id),
             _ => self.launcher.signal(&id, signal),
@@ -464,30 +555,66 @@ impl Handler<RemoveNested> for Containerizer {
     type Result = Result<(), String>;
 
     fn handle(&mut self, RemoveNested(id): RemoveNested, _: &mut Context<Self>) -> Self::Result {
-        let lives = self
-            .requested
-            .get(&id)
-            .is_some_and(RequestedContainer::lives);
-        if lives || self.containers.get(&id).is_some() {
+        if self.requested.lives(&id) || self.containers.get(&id).is_some() {
             return Err("Nested container has not terminated yet".to_owned());
         }
         if self.containers.get(&id.outermost()).is_none() {
             return Err("Unknown root container".to_owned());
         }
         // Its sandbox goes with that of its executor.
-        self.requested.remove(&id);
+        self.requested.all.remove(&id);
         Ok(())
     }
 }
 
 impl Handler<InputOf> for Containerizer {
-    type Result = Result<Arc<SessionInput>, NoInput>;
+    type Result = Result<AttachedInput, NoInput>;
 
     fn handle(&mut self, InputOf(id): InputOf, _: &mut Context<Self>) -> Self::Result {
-        match self.requested.get(&id) {
-            Some(requested) => requested.input.clone().ok_or(NoInput::NotConnected),
+        match self.requested.all.get(&id) {
+            Some(requested) => {
+                let input = requested.input.as_ref().map(|(input, _)| input.clone());
+                input.ok_or(NoInput::NotConnected)
+            }
             None if self.containers.get(&id).is_some() => Err(NoInput::NotConnected),
             None => Err(NoInput::Unknown),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: impl std::fmt::Display) -> ContainerId {
+        ContainerId::new(format!("p.{name}")).unwrap()
+    }
+
+    #[test]
+    fn oldest_end_is_forgotten_first() {
+        let mut requested = Requested::default();
+        let running = || RequestedContainer {
+            input: None,
+            preparation: Preparation::Done,
+            state: State::Running(1),
+            waiting: Vec::new(),
+        };
+        requested.all.insert(id("lives"), running());
+        // The order of their ids is the opposite.
+        for number in (0..=ENDED_MAX).rev() {
+            requested.all.insert(id(number), running());
+            requested.ended(&id(number), Some(0), "");
+        }
+        assert_eq!(requested.all.len(), ENDED_MAX + 1);
+        assert!(requested.lives(&id("lives")));
+        assert!(!requested.all.contains_key(&id(ENDED_MAX)));
+        assert!(requested.all.contains_key(&id(0)));
+        // Another one with a known id has an end of its own.
+        requested.all.insert(id(ENDED_MAX - 1), running());
+        requested.ended(&id(ENDED_MAX - 1), Some(0), "");
+        requested.all.insert(id("next"), running());
+        requested.ended(&id("next"), Some(0), "");
+        assert!(requested.all.contains_key(&id(ENDED_MAX - 1)));
+        assert!(!requested.all.contains_key(&id(ENDED_MAX - 2)));
     }
 }

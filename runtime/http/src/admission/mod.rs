@@ -37,13 +37,14 @@ pub(crate) struct Admission {
     body_max: u64,
 }
 
+#[derive(Debug)]
 struct Slots {
     requests_max: usize,
     active: Mutex<ActiveRequests>,
 }
 
 /// Requests with a slot. A request without a connection, as in tests, has no address.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct ActiveRequests {
     all: usize,
     of: BTreeMap<Option<Source>, usize>,
@@ -87,9 +88,10 @@ pub(crate) struct NoSlot {
 
 /// The slot of a request, held or given back. It is a request extension, so that queues can release
 /// it. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestSlot(Arc<SlotState>);
 
+#[derive(Debug)]
 struct SlotState {
     /// None for requests that need no slot.
     slots: Option<Arc<Slots>>,

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, post};
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::future::{Either, join, join_all, select, select_all};
 use futures_util::{FutureExt, StreamExt, stream};
 use runtime::testing::simulate;
 use v1::schema::scheduler::{Call, CallAccept, CallType};
@@ -287,6 +287,37 @@ fn accept(host: u8, operations: usize) -> Request {
     let protobuf = "application/x-protobuf".parse().unwrap();
     request.headers_mut().insert("Content-Type", protobuf);
     request
+}
+
+#[test]
+fn a_call_that_waits_holds_no_slot() {
+    simulate(|node| async move {
+        let here = node.clone();
+        let waits = move |request: Request| async move {
+            let call = ReceivedCall::<Call>::read(&here, request).await;
+            call.unwrap().answer_any_time();
+            std::future::pending::<()>().await;
+        };
+        let admission = Admission::new(&node, &HttpOptions::default());
+        let routes = Router::new()
+            .route("/api/v1/scheduler", post(waits))
+            .layer(from_fn_with_state(admission.clone(), admit));
+        let wait = |padding: usize| {
+            let body = format!(r#"{{"type":"REVIVE"}}{}"#, " ".repeat(padding));
+            let mut call = request(1, "/api/v1/scheduler", body);
+            let json = "application/json".parse().unwrap();
+            call.headers_mut().insert("Content-Type", json);
+            fetch(&routes, call)
+        };
+        let small = (0..600).map(|_| wait(0));
+        // More than there are permits for large calls.
+        let large = (0..9).map(|_| wait(70_000));
+        let mut all = select_all(small.chain(large).map(Box::pin));
+        let time = std::pin::pin!(node.clock().sleep(Duration::from_secs(60)));
+        let first = select(&mut all, time).await;
+        assert!(matches!(first, Either::Right(_)), "none is refused");
+        assert_eq!(active(&admission), 0);
+    });
 }
 
 #[test]

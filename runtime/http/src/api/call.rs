@@ -21,6 +21,7 @@ use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
 use super::refusal::Refusal;
+use crate::admission::RequestSlot;
 use crate::body::bounded::StreamedBody;
 use crate::body::large_calls::{DecodePermit, DecodeQueue};
 use crate::connections::Source;
@@ -57,6 +58,7 @@ pub struct ReceivedCall<C> {
     pub is_large: bool,
     headers: HeaderMap,
     permit: Option<Arc<DecodePermit>>,
+    slot: Option<RequestSlot>,
     /// The records after the call, if it was the first of a stream. The lock makes it shareable.
     records: Option<Mutex<Records>>,
 }
@@ -125,6 +127,7 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
             is_large,
             headers,
             permit,
+            slot: parts.extensions.get().cloned(),
             records: records.map(Mutex::new),
         })
     }
@@ -352,6 +355,14 @@ impl<C> ReceivedCall<C> {
     /// Drops the decoded call and keeps the permit of a large one.
     pub fn into_permit(self) -> CallPermit {
         CallPermit(self.permit)
+    }
+
+    /// Releases the request's slot and the permit of a large call: the answer may take any time.
+    pub fn answer_any_time(&mut self) {
+        self.permit = None;
+        if let Some(slot) = &self.slot {
+            slot.leave();
+        }
     }
 
     /// Refuses this call if it came as the first record of a stream.
