@@ -121,7 +121,7 @@ pub struct AgentState {
     pub master: Option<String>,
     /// Start time.
     pub started: Timestamp,
-    /// Metrics; `updates_waiting` is not filled in.
+    /// Metrics; those of other actors are not filled in.
     pub metrics: AgentMetrics,
 }
 
@@ -565,6 +565,7 @@ impl Handler<DescribeAgent> for Agent {
                 term: self.fence.newest_term(),
                 updates_waiting: 0,
                 disk: DiskMetrics::default(),
+                measured: None,
             },
         })
     }

@@ -324,46 +324,52 @@ impl Containerizer {
             container.processes_gone();
         }
         let id = id.clone();
-        ctx.then(
-            cleaning,
-            move |this, limitation: Option<Limitation>, ctx| {
-                this.with(&id, ctx, |container| {
-                    if let Some(limitation) = limitation {
-                        container.exceeded(limitation);
-                    }
-                    container.ended(end)
-                });
-            },
-        );
+        ctx.then(cleaning, move |this, cleaned: CleanedUp, ctx| {
+            this.counts.container_destroy_errors += cleaned.failures;
+            this.with(&id, ctx, |container| {
+                if let Some(limitation) = cleaned.limitation {
+                    container.exceeded(limitation);
+                }
+                container.ended(end)
+            });
+        });
     }
 
     /// Cleans up after a container that was not launched or was lost: its end is handled already.
     pub(super) fn clean_up_rest(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         if let Some(cleaning) = self.clean_up(id) {
-            ctx.then(cleaning, |_, _, _| ());
+            ctx.then(cleaning, |this, cleaned, _| {
+                this.counts.container_destroy_errors += cleaned.failures;
+            });
         }
     }
 
-    fn clean_up(
-        &mut self,
-        id: &ContainerId,
-    ) -> Option<impl Future<Output = Option<Limitation>> + use<>> {
+    fn clean_up(&mut self, id: &ContainerId) -> Option<impl Future<Output = CleanedUp> + use<>> {
         self.isolation.containers.remove(id)?;
         let (isolators, id) = (self.isolation.isolators.clone(), id.clone());
         Some(async move {
-            let mut exceeded = None;
+            let mut cleaned = CleanedUp::default();
             for isolator in isolators.iter().rev() {
                 match isolator.clean_up(id.clone()).await {
-                    Ok(limitation) => exceeded = exceeded.or(limitation),
+                    Ok(limitation) => cleaned.limitation = cleaned.limitation.or(limitation),
                     Err(error) => {
+                        cleaned.failures = 1;
                         let isolator = isolator.pid();
                         tracing::error!(container = %id, %isolator, %error, "clean-up failed");
                     }
                 }
             }
-            exceeded
+            cleaned
         })
     }
+}
+
+/// The result of a container's clean-up.
+#[derive(Default)]
+struct CleanedUp {
+    limitation: Option<Limitation>,
+    /// 1 if an isolator failed.
+    failures: u64,
 }
 
 /// Fails if the plan leaves out a setting of the container.

@@ -47,7 +47,7 @@ use crate::operations::resource_state::ResourceState;
 use crate::operations::volumes::Mount;
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
-use crate::oversubscription::monitor::{Monitor, Sampler, proc_sampler};
+use crate::oversubscription::monitor::{MeasuredUse, Monitor, RecentUse, Sampler, proc_sampler};
 use crate::oversubscription::qos::Qos;
 use crate::sandbox;
 use crate::sandbox::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
@@ -541,6 +541,16 @@ impl Started {
         answer.map_err(|error| error.to_string())
     }
 
+    /// The use of its containers by a recent measurement, or by a new one if there is none.
+    async fn measured(&self) -> Option<MeasuredUse> {
+        let recent = || self.monitor.ask(RecentUse, PATIENCE);
+        if let Some(measured) = recent().await.ok()? {
+            return Some(measured);
+        }
+        self.usage().await.ok()?;
+        recent().await.ok()?
+    }
+
     /// Its metrics; `None` if it does not answer in time.
     pub async fn counters(&self) -> Option<BTreeMap<String, f64>> {
         let (state, survey) = (self.state().await.ok()?, self.survey().await.ok()?);
@@ -550,6 +560,7 @@ impl Started {
             Some(disk) => disk.ask(CountRemovals, PATIENCE).await.ok()?,
             None => DiskMetrics::default(),
         };
+        metrics.measured = self.measured().await;
         Some(metrics::snapshot(&metrics, &survey))
     }
 }

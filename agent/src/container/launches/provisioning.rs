@@ -129,7 +129,9 @@ impl Containerizer {
         let provisioner = self.provisioning.provisioner.as_ref();
         if let Some((_, provisioner)) = known.zip(provisioner) {
             let releasing = provisioner.release(ctx.node(), id);
-            ctx.then(releasing, |_, (), _| ());
+            ctx.then(releasing, |this, removed, _| {
+                this.counts.remove_container_errors += u64::from(!removed);
+            });
         }
     }
 }
