@@ -196,11 +196,7 @@ fn task_without_checkpoint_ends_with_its_agent() {
             _ => None,
         });
     assert_eq!(status.state, TaskState::Lost, "{status:?}");
-    eventually("the agent to be another", || {
-        let agents = fixture.cluster.list("agents");
-        let active = agents.iter().find(|agent| agent["active"] == true)?;
-        (active["id"] != id).then_some(())
-    });
+    assert_eq!(fixture.agent_id(), id);
 }
 
 // Covers 2.5 SUBSCRIBE.
@@ -305,7 +301,7 @@ fn cleanup_ends_containers_and_resets_the_agent() {
     fixture.run("t", "exec sleep 98796");
     let process = sleeper(98796);
     fixture.end_agent("KILL");
-    // With other resources it refuses to recover, and its error names the next step.
+    // By this policy it refuses to recover with other resources; its error names the next step.
     let mut args: Vec<String> = fixture
         .command
         .get_args()
@@ -316,6 +312,7 @@ fn cleanup_ends_containers_and_resets_the_agent() {
         .position(|arg| arg == RESOURCES)
         .expect("its resources");
     args[at] = "cpus:1;mem:256;disk:0;ports:[]".to_owned();
+    args.push("--reconfiguration_policy=equal".to_owned());
     let run = |args: &[String]| {
         let mut command = crate::support::meros(args.iter().map(String::as_str));
         command.env("MEROS_CERTS", fixture.cluster.certs());
@@ -344,6 +341,47 @@ fn cleanup_ends_containers_and_resets_the_agent() {
         let active = agents.iter().find(|agent| agent["active"] == true)?;
         (active["id"] != id).then_some(())
     });
+}
+
+/// SPEC W18. A deactivation stays, too: the agent is the same.
+#[test]
+fn changed_agent_keeps_its_id_tasks_and_deactivation() {
+    let mut fixture = Fixture::begin(true);
+    let id = fixture.agent_id();
+    fixture.run("t", "exec sleep 98798");
+    let process = sleeper(98798);
+    let of = id.as_str().expect("an id").to_owned();
+    let deactivated = fixture.cluster.output(["maintenance", "deactivate", &of]);
+    assert!(deactivated.status.success(), "{}", stderr(&deactivated));
+    fixture.end_agent("KILL");
+    let smaller = "cpus:0.25;mem:16;disk:0;ports:[]";
+    let args = fixture.command.get_args().map(|arg| {
+        let arg = arg.to_string_lossy();
+        match &*arg {
+            RESOURCES => smaller.to_owned(),
+            _ => arg.into_owned(),
+        }
+    });
+    let args: Vec<String> = args.chain(["--attributes=rack:b".to_owned()]).collect();
+    let mut command = crate::support::meros(args.iter().map(String::as_str));
+    command.env("MEROS_CERTS", fixture.cluster.certs());
+    fixture.command = command;
+    fixture.start_agent();
+    assert_eq!(sleepers(98798), [process], "it has not noticed");
+    let agents = fixture.cluster.list("agents");
+    assert_eq!((agents.len(), &agents[0]["id"]), (1, &id), "{agents:?}");
+    assert_eq!(agents[0]["resources"]["cpus"], 0.25, "{agents:?}");
+    assert_eq!(agents[0]["deactivated"], true, "{agents:?}");
+    fixture.kill("t");
+    gone(98798);
+    fixture.scripted.state("t", TaskState::Killed);
+
+    // Nothing waits for it, and it stays the same.
+    fixture.end_agent("TERM");
+    fixture.start_agent();
+    let agents = fixture.cluster.list("agents");
+    assert_eq!((agents.len(), &agents[0]["id"]), (1, &id), "{agents:?}");
+    assert_eq!(agents[0]["deactivated"], true, "{agents:?}");
 }
 
 #[test]

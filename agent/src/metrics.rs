@@ -7,6 +7,7 @@ use resources::{Name, Resources};
 
 use crate::container::events::ContainersView;
 use crate::container::machine::Phase;
+use crate::oversubscription::monitor::MeasuredUse;
 use crate::sandbox::disk::DiskMetrics;
 
 /// Counters since the agent's start.
@@ -20,6 +21,10 @@ pub struct Counts {
     pub executors_preempted: u64,
     /// Containers that could not be started.
     pub container_launch_errors: u64,
+    /// Containers that could not be cleaned up completely.
+    pub container_destroy_errors: u64,
+    /// Containers whose root file system could not be removed.
+    pub remove_container_errors: u64,
     /// Status updates accepted from executors.
     pub valid_status_updates: u64,
     /// Status updates refused.
@@ -70,6 +75,8 @@ pub struct AgentMetrics {
     pub updates_waiting: usize,
     /// Counters of the disk watch.
     pub disk: DiskMetrics,
+    /// The use of all containers as last measured, if it could be.
+    pub measured: Option<MeasuredUse>,
 }
 
 /// All metrics, flat.
@@ -172,14 +179,33 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
     put("executor_directory_max_allowed_age_secs", age);
     // Features that do not exist here; dashboards expect their metrics.
     for name in [
-        "containerizer/mesos/container_destroy_errors",
-        "containerizer/mesos/provisioner/bind/remove_rootfs_errors",
-        "containerizer/mesos/provisioner/remove_container_errors",
         "resource_provider_manager/events/disconnect",
         "resource_provider_manager/events/subscribe",
         "resource_provider_manager/subscribed",
     ] {
         all.insert(name.to_owned(), 0.0);
+    }
+    for (name, value) in [
+        ("container_destroy_errors", counts.container_destroy_errors),
+        (
+            "provisioner/remove_container_errors",
+            counts.remove_container_errors,
+        ),
+    ] {
+        all.insert(format!("containerizer/mesos/{name}"), value as f64);
+    }
+    // Beside Mesos' `*_used`, which are the allocations.
+    if let Some(measured) = &agent.measured {
+        let values = [
+            ("cpus", measured.cpus),
+            ("mem_bytes", Some(measured.mem_bytes as f64)),
+            ("disk_bytes", measured.disk_bytes.map(|bytes| bytes as f64)),
+            ("processes", Some(f64::from(measured.processes))),
+        ];
+        for (name, value) in values {
+            let name = format!("slave/measured/{name}");
+            all.extend(value.map(|value| (name, value)));
+        }
     }
     for (name, value) in [
         ("task_fetches_succeeded", counts.task_fetches_succeeded),
@@ -213,6 +239,12 @@ mod tests {
         survey.counts.note(TaskState::Running);
         let agent = AgentMetrics {
             total: Resources::parse("cpus:4;mem:100").unwrap(),
+            measured: Some(MeasuredUse {
+                cpus: None,
+                mem_bytes: 7,
+                disk_bytes: Some(8),
+                processes: 9,
+            }),
             ..Default::default()
         };
         let all = snapshot(&agent, &survey);
@@ -222,5 +254,13 @@ mod tests {
         assert_eq!(all["slave/cpus_revocable_total"], 0.0);
         assert_eq!(all["slave/executors_preempted"], 0.0);
         assert_eq!(all["gc/path_removals_pending"], 0.0);
+        assert_eq!(all["containerizer/mesos/container_destroy_errors"], 0.0);
+        assert!(
+            !all.contains_key("slave/measured/cpus"),
+            "one pass is no rate"
+        );
+        let measured = ["mem_bytes", "disk_bytes", "processes"];
+        let measured = measured.map(|name| all[&format!("slave/measured/{name}")]);
+        assert_eq!(measured, [7.0, 8.0, 9.0]);
     }
 }

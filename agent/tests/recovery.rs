@@ -14,11 +14,14 @@ use std::time::Duration;
 
 use fixture::*;
 use meros_agent::launcher::{ContainerEnd, LeftContainer};
+use meros_agent::ledger::reconfiguration::ReconfigurationPolicy;
 use meros_agent::{AgentEnd, LauncherEvent};
+use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::Reregistered;
 use protocol::message::scheduler::AcknowledgeStatus;
 use protocol::message::task::{FrameworkChanged, RunTasks};
 use protocol::{Capability, Reason, TaskState, Termination};
+use resources::{Conversion, Reservation, Resources};
 use runtime::testing::inject_panic;
 
 /// Runs tasks of a custom executor with checkpointing.
@@ -378,8 +381,88 @@ fn ended_tasks_fail_and_unknown_containers_are_killed() {
     });
 }
 
+/// SPEC W18: any change of the configuration is accepted, and what no longer fits keeps running.
 #[test]
-fn stopped_agent_unregisters_only_if_nothing_waits() {
+fn changed_agent_keeps_its_id_and_tasks() {
+    world(FixtureOptions::default(), |world| async move {
+        run(&world, &["a", "b"]).await;
+        let (_node, script) = world.executor(0).await;
+        let first = world.master.received.lock().unwrap().registrations[0]
+            .1
+            .clone();
+        world.master.tell(ApplyOperation {
+            feedback: None,
+            conversion: Conversion::Reserve {
+                resources: reserved("cpus:2"),
+            },
+            version: first.resources.unwrap().version,
+            serial: None,
+        });
+        world.settle().await;
+        let launcher = still_there(&world);
+        let world = world
+            .restart_with(launcher, |settings| {
+                settings.resources = Some("cpus:1;mem:48;disk:0;ports:[1-2]".into());
+                settings.attributes = Some("rack:r2".into());
+                settings.hostname = Some("moved".into());
+                settings.port = 6051;
+            })
+            .await;
+        world.advance(2).await;
+        {
+            let received = world.master.received.lock().unwrap();
+            let (_, last) = received.registrations.last().unwrap();
+            let agent = &last.agent;
+            assert_eq!(agent.id, Some(agent_id()));
+            assert_eq!((&*agent.hostname, agent.port), ("moved", 6051));
+            // The reservation stays whole, so it counts instead of the configured cpu.
+            let resources = |text: &str| Resources::parse(text).unwrap();
+            assert_eq!(agent.resources, resources("cpus:2;mem:48;ports:[1-2]"));
+            let total = &last.resources.as_ref().unwrap().total;
+            assert_eq!(*total, resources("mem:48;ports:[1-2]") + reserved("cpus:2"));
+            let states: Vec<_> = last.held.tasks.iter().map(|task| task.state).collect();
+            assert_eq!(states, [TaskState::Running; 2]);
+        }
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
+        run(&world, &["c"]).await;
+        assert_eq!(script.received().last().unwrap(), "launch c");
+    });
+}
+
+fn reserved(text: &str) -> Resources {
+    let ads = Reservation::dynamic("ads".parse().unwrap(), None);
+    Resources::parse(text)
+        .unwrap()
+        .push_reservation(&ads)
+        .unwrap()
+}
+
+#[test]
+fn agent_keeps_its_id_without_tasks() {
+    world(FixtureOptions::default(), |world| async move {
+        world.advance(1).await;
+        let world = world
+            .restart_with(LauncherControl::prompt(), |settings| {
+                settings.reconfiguration_policy = ReconfigurationPolicy::Equal;
+                settings.resources = Some("cpus:1;mem:48;disk:0;ports:[]".into());
+            })
+            .await;
+        world.advance(1).await;
+        world.agent.stop();
+        let end = world.agent.ended().await;
+        assert_eq!(end, AgentEnd::Stopped { waiting: 0 });
+        let world = world.restart(LauncherControl::prompt()).await;
+        world.advance(1).await;
+        let received = world.master.received.lock().unwrap();
+        assert!(!received.left);
+        let registered = received.registrations.iter();
+        let ids: Vec<_> = registered.map(|(_, one)| one.agent.id.clone()).collect();
+        assert_eq!(ids, [None, Some(agent_id()), Some(agent_id())]);
+    });
+}
+
+#[test]
+fn agent_returns_under_its_id_unless_it_leaves() {
     world(FixtureOptions::default(), |world| async move {
         run(&world, &["a"]).await;
         let _executor = world.executor(0).await;
@@ -412,7 +495,7 @@ fn leaving_agent_starts_no_tasks() {
     world(FixtureOptions::default(), |world| async move {
         world.advance(1).await;
         world.node.slow_blocking(Duration::from_secs(2));
-        world.agent.stop();
+        world.agent.leave();
         world.settle().await;
         world.master.run(vec![custom("late")]);
         world.settle().await;

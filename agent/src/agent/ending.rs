@@ -13,8 +13,8 @@ use crate::ledger::{DeleteCheckpoints, Ledger};
 use crate::operations;
 use crate::status::CountUnacknowledged;
 
-/// Orders the agent to stop. If executors or unacknowledged terminal updates wait for a restart, it
-/// ends without unregistering; otherwise it leaves.
+/// Orders the agent to stop for a restart: it ends without unregistering, and the next process of
+/// its work directory continues under its id. Without checkpoints it leaves.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct StopAgent;
@@ -24,8 +24,8 @@ impl Handler<StopAgent> for Agent {
     fn handle(&mut self, _: StopAgent, ctx: &mut Context<Self>) {
         let staying = self.containerizer.ask(PrepareToStop, operations::PATIENCE);
         ctx.then(staying, |this, staying, ctx| match staying {
-            // Nothing waits for a restart: unregister at once.
-            Ok(0) => this.leave(ctx),
+            // The id is not stored: unregister at once.
+            Ok(_) if this.ledger.is_none() => this.leave(ctx),
             Ok(waiting) => this.finish(AgentEnd::Stopped { waiting }, ctx),
             // Unknown, so something may be waiting.
             Err(error) => {

@@ -73,11 +73,11 @@ pub enum AgentEnd {
     /// The operator ordered it to leave.
     #[error("unregistered")]
     Unregistered,
-    /// Stopped for restart (SIGTERM). Checkpointed executors or unacknowledged terminal updates are
-    /// waiting for the next agent process.
+    /// Stopped for restart (SIGTERM). The next agent process continues under the same id.
     #[error("stopped; {waiting} executors wait for a restart")]
     Stopped {
-        /// Number of such executors.
+        /// Number of checkpointed executors that wait for it, alive or with unacknowledged terminal
+        /// updates.
         waiting: usize,
     },
     /// One of the agent's actors failed, and its state is lost.
@@ -121,7 +121,7 @@ pub struct AgentState {
     pub master: Option<String>,
     /// Start time.
     pub started: Timestamp,
-    /// Metrics; `updates_waiting` is not filled in.
+    /// Metrics; those of other actors are not filled in.
     pub metrics: AgentMetrics,
 }
 
@@ -565,6 +565,7 @@ impl Handler<DescribeAgent> for Agent {
                 term: self.fence.newest_term(),
                 updates_waiting: 0,
                 disk: DiskMetrics::default(),
+                measured: None,
             },
         })
     }

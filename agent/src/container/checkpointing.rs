@@ -107,7 +107,7 @@ impl Containerizer {
 
     /// Checkpoints new containers and tasks, and continues with [`Recorded`].
     pub(super) fn record(
-        &mut self,
+        &self,
         framework_id: &FrameworkId,
         fresh: Vec<(ContainerId, ExecutorSpec)>,
         tasks: Vec<(ContainerId, TaskId)>,
@@ -136,19 +136,31 @@ impl Containerizer {
         }
     }
 
+    /// Writes the agent's description once it has an id, and again after a change: later processes
+    /// of this work directory keep the id. Precedes the records of its containers.
+    pub(super) fn record_agent(&mut self) {
+        if self.agent.id.is_none() || self.checkpointing.agent.as_ref() == Some(&self.agent) {
+            return;
+        }
+        let record = AgentRecord {
+            info: self.agent.clone(),
+            boot: self.checkpointing.boot.clone(),
+        };
+        match Entry::agent(&record) {
+            Ok(entry) => {
+                self.write_entries(vec![entry], None);
+                self.checkpointing.agent = Some(record.info);
+            }
+            Err(garbled) => tracing::error!(%garbled, "cannot checkpoint the agent's id"),
+        }
+    }
+
     fn entries(
-        &mut self,
+        &self,
         fresh: &[(ContainerId, ExecutorSpec)],
         tasks: &[(ContainerId, TaskId)],
     ) -> Result<Vec<Entry>, Garbled> {
         let mut entries = Vec::new();
-        if self.checkpointing.agent.as_ref() != Some(&self.agent) {
-            entries.push(Entry::agent(&AgentRecord {
-                info: self.agent.clone(),
-                boot: self.checkpointing.boot.clone(),
-            })?);
-            self.checkpointing.agent = Some(self.agent.clone());
-        }
         for (id, _) in fresh {
             if let Some(container) = self.containers.get(id) {
                 entries.push(Entry::container(id, &container.record())?);

@@ -227,6 +227,7 @@ impl Handler<Registered> for Containerizer {
     fn handle(&mut self, Registered { agent, master }: Registered, ctx: &mut Context<Self>) {
         self.agent = agent;
         self.master = master;
+        self.record_agent();
         self.report_exits(ctx);
     }
 }

@@ -331,48 +331,56 @@ impl Containerizer {
             container.processes_gone();
         }
         let id = id.clone();
-        ctx.then(
-            cleaning,
-            move |this, limitation: Option<Limitation>, ctx| {
-                this.isolation.cleaning -= 1;
-                this.with(&id, ctx, |container| {
-                    if let Some(limitation) = limitation {
-                        container.exceeded(limitation);
-                    }
-                    container.ended(end)
-                });
-            },
-        );
+        ctx.then(cleaning, move |this, cleaned: CleanedUp, ctx| {
+            this.cleaned_up(&cleaned);
+            this.with(&id, ctx, |container| {
+                if let Some(limitation) = cleaned.limitation {
+                    container.exceeded(limitation);
+                }
+                container.ended(end)
+            });
+        });
     }
 
     /// Cleans up after a container that was not launched or was lost: its end is handled already.
     pub(super) fn clean_up_rest(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         if let Some(cleaning) = self.clean_up(id) {
-            ctx.then(cleaning, |this, _, _| this.isolation.cleaning -= 1);
+            ctx.then(cleaning, |this, cleaned, _| this.cleaned_up(&cleaned));
         }
     }
 
-    fn clean_up(
-        &mut self,
-        id: &ContainerId,
-    ) -> Option<impl Future<Output = Option<Limitation>> + use<>> {
+    fn cleaned_up(&mut self, cleaned: &CleanedUp) {
+        self.isolation.cleaning -= 1;
+        self.counts.container_destroy_errors += cleaned.failures;
+    }
+
+    fn clean_up(&mut self, id: &ContainerId) -> Option<impl Future<Output = CleanedUp> + use<>> {
         self.isolation.containers.remove(id)?;
         self.isolation.cleaning += 1;
         let (isolators, id) = (self.isolation.isolators.clone(), id.clone());
         Some(async move {
-            let mut exceeded = None;
+            let mut cleaned = CleanedUp::default();
             for isolator in isolators.iter().rev() {
                 match isolator.clean_up(id.clone()).await {
-                    Ok(limitation) => exceeded = exceeded.or(limitation),
+                    Ok(limitation) => cleaned.limitation = cleaned.limitation.or(limitation),
                     Err(error) => {
+                        cleaned.failures = 1;
                         let isolator = isolator.pid();
                         tracing::error!(container = %id, %isolator, %error, "clean-up failed");
                     }
                 }
             }
-            exceeded
+            cleaned
         })
     }
+}
+
+/// The result of a container's clean-up.
+#[derive(Default)]
+struct CleanedUp {
+    limitation: Option<Limitation>,
+    /// 1 if an isolator failed.
+    failures: u64,
 }
 
 /// Fails if the plan leaves out a setting of the container.

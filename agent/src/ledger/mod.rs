@@ -8,12 +8,14 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `misfits` | recovered tasks that exceed the agent's changed resources |
 //! | `plan` | the recovery plan: which containers continue, and which are over |
 //! | `reconfiguration` | whether a changed agent is compatible (`--reconfiguration_policy`) |
 //! | `record` | the keys and the encoding of checkpoint records |
 //! | `recovery` | reads the checkpoints of an earlier agent process |
 //! | `store` | the store of the records in the work directory |
 
+pub mod misfits;
 pub mod plan;
 pub mod reconfiguration;
 pub mod record;
@@ -87,7 +89,7 @@ pub struct WriteEntries {
     pub on_written: Option<OnWritten>,
 }
 
-/// Deletes all checkpoints: the agent will not return under its id. Later requests are not written;
+/// Deletes all checkpoints and the agent's id: the agent will not return under it. Later requests are not written;
 /// they complete once everything is deleted. Answered with the result: until it is `Ok`, a next
 /// process may find the checkpoints.
 #[derive(Message, Clone, Copy, Debug)]

@@ -73,32 +73,29 @@ pub fn plan(
         .collect();
     let lives = |id| living.get(id).is_some_and(Option::is_some);
     let lives = found.containers.keys().any(lives);
-    let differs = match &found.agent {
-        Some(agent) => policy.difference(&agent.info, described),
-        None => Some(Incompatible {
-            field: "the agent's id",
-            was: "known".to_owned(),
-            is: "lost".to_owned(),
-        }),
-    };
-    let own = found.agent.as_ref().map(|_| Key::Agent);
-    let agent = match (found.agent, differs) {
-        (_, Some(differs)) if lives => return Err(differs),
-        (Some(agent), None) => agent,
-        // No container lives: start as a new agent. The master will report the old tasks as gone.
-        (_, _) => {
-            let containers = found.containers.iter();
-            let of_containers =
-                containers.flat_map(|(id, container)| container_keys(id, container));
-            let updates = found.updates.keys().map(|&number| Key::Update(number));
-            let all = of_containers.chain(updates).chain(found.orphaned);
-            return Ok(Plan {
-                unknown: living.into_keys().cloned().collect(),
-                forget: all.chain(own).map(Entry::Remove).collect(),
-                ..Plan::default()
+    let Some(agent) = found.agent else {
+        if lives {
+            return Err(Incompatible {
+                field: "the agent's id",
+                was: "known".to_owned(),
+                is: "lost".to_owned(),
             });
         }
+        // A new agent. The master will report the tasks of the earlier one as gone.
+        let containers = found.containers.iter();
+        let of_containers = containers.flat_map(|(id, container)| container_keys(id, container));
+        let updates = found.updates.keys().map(|&number| Key::Update(number));
+        let all = of_containers.chain(updates).chain(found.orphaned);
+        return Ok(Plan {
+            unknown: living.into_keys().cloned().collect(),
+            forget: all.map(Entry::Remove).collect(),
+            ..Plan::default()
+        });
     };
+    let differs = policy.difference(&agent.info, described);
+    if let Some(differs) = differs.filter(|_| lives) {
+        return Err(differs);
+    }
     let lost = match agent.boot == boot {
         true => EndCause::Ended,
         false => EndCause::Rebooted,
@@ -324,10 +321,19 @@ mod tests {
                 plan(found(&all), &[left("c", Some(1))], "boot", &info, EQUAL).unwrap_err();
             assert_eq!(refused.field, field);
             assert!(refused.to_string().contains("--recover=cleanup"));
-            // No container lives: starts as a new agent.
-            let anew = plan(found(&all), &[], "boot", &info, EQUAL).unwrap();
-            assert_eq!((anew.agent, anew.containers.len()), (None, 0));
-            assert_eq!(anew.forget.len(), 4);
+            // No container lives, or every change is allowed: continues under its id.
+            let ended = plan(found(&all), &[], "boot", &info, EQUAL).unwrap();
+            let any = ReconfigurationPolicy::Any;
+            let living = plan(found(&all), &[left("c", Some(1))], "boot", &info, any).unwrap();
+            let expected = AgentInfo {
+                id: agent("").info.id,
+                ..info.clone()
+            };
+            for plan in [ended, living] {
+                assert_eq!(plan.agent.as_ref(), Some(&expected));
+                assert_eq!(plan.rewrite.unwrap().info, expected);
+                assert_eq!((plan.containers.len(), plan.forget.len()), (1, 0));
+            }
         };
         check(&|info| info.hostname = "other".into(), "--hostname");
         check(&|info| info.port = 1, "--port");
@@ -373,8 +379,8 @@ mod tests {
         };
         let refused = plan(found(&all), &left, "boot", &less, additive).unwrap_err();
         assert_eq!(refused.field, "--resources");
-        let anew = plan(found(&all), &[], "boot", &less, additive).unwrap();
-        assert_eq!(anew.agent, None, "nothing lives");
+        let ended = plan(found(&all), &[], "boot", &less, additive).unwrap();
+        assert_eq!(ended.agent.unwrap().id, expected.id, "nothing lives");
     }
 
     #[test]

@@ -23,8 +23,10 @@ pub struct Incompatible {
 /// Which changes of the description are allowed at recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReconfigurationPolicy {
-    /// None.
+    /// All of them.
     #[default]
+    Any,
+    /// None.
     Equal,
     /// Additions: larger scalars, supersets of ranges and sets, new resources and attributes, and a
     /// domain if there was none.
@@ -35,6 +37,7 @@ impl ReconfigurationPolicy {
     /// Its flag value.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Any => "any",
             Self::Equal => "equal",
             Self::Additive => "additive",
         }
@@ -48,6 +51,9 @@ impl ReconfigurationPolicy {
                 format!("{}/{}", domain.region, domain.zone)
             })
         };
+        if self == Self::Any {
+            return None;
+        }
         let more = self == Self::Additive;
         let resources = more && is.resources.contains(&was.resources);
         let attributes = more && has_all(&is.attributes, &was.attributes);
@@ -177,6 +183,7 @@ mod tests {
             let found = ReconfigurationPolicy::Additive.difference(&was, is);
             let strict = ReconfigurationPolicy::Equal.difference(&was, is);
             assert!(strict.is_some() || *is == was, "{is:?}");
+            assert_eq!(ReconfigurationPolicy::Any.difference(&was, is), None);
             found.map(|found| found.field)
         };
         let more = info(

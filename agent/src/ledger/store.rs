@@ -1,7 +1,7 @@
 //! The checkpoint store: persists the records of [`super::record`] in the work directory.
 //!
-//! Blocking. The store is created at the first write, so an agent without checkpointing frameworks
-//! has none. A record that exceeds the size of one value is split; pieces of different records are
+//! Blocking. The store is created at the first write, which is the agent's id at its first
+//! registration. A record that exceeds the size of one value is split; pieces of different records are
 //! never mixed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! The usage monitor: measures the resource usage of containers on request.
 //!
-//! Handles [`CurrentUsage`] from modules and from pages. Its only state is the waiting requests:
-//! those that arrive during a measurement share its result.
+//! Handles [`CurrentUsage`] from modules and from pages. Requests that arrive during a measurement
+//! share its result. The sums of the last measurement are kept for metrics ([`RecentUse`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use module_api::isolator::{ContainerResources, IsolatorRef, Limit, Measured};
 use module_api::usage::{CurrentUsage, UsageUnavailable};
-use protocol::{ResourceStatistics, ResourceUsage};
+use protocol::{ContainerId, ResourceStatistics, ResourceUsage};
 use resources::Resources;
-use runtime::Timestamp;
 use runtime::prelude::*;
+use runtime::{Instant, Timestamp};
 
 use crate::container::Containerizer;
 use crate::container::events::{ListLiveContainers, LiveContainer};
@@ -20,6 +20,10 @@ use crate::host::procfs::{self, Process};
 
 /// How long the containerizer may take to list the containers.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum age of a measurement for metrics.
+const RECENT: Duration = Duration::from_secs(10);
+/// Minimum time to average the use of CPUs over: the kernel counts in ticks of about 10 ms.
+const AVERAGED_MIN: Duration = Duration::from_secs(1);
 /// Maximum requests waiting for one measurement.
 const WAITING_MAX: usize = 1024;
 
@@ -34,6 +38,78 @@ pub fn proc_sampler() -> Sampler {
 
 type Answer = Result<ResourceUsage, UsageUnavailable>;
 
+/// Requests the sums of the last measurement, if it is at most [`RECENT`] old.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Option<MeasuredUse>")]
+pub struct RecentUse;
+
+/// The use of all containers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MeasuredUse {
+    /// CPUs, averaged between two measurements; `None` before the second.
+    pub cpus: Option<f64>,
+    /// Memory, page cache included where control groups count it.
+    pub mem_bytes: u64,
+    /// Disk space of sandboxes; `None` if no isolator measures it.
+    pub disk_bytes: Option<u64>,
+    /// Number of processes.
+    pub processes: u32,
+}
+
+/// The last measurement.
+struct LastUse {
+    at: Instant,
+    /// Time and CPU seconds of each container at the measurement that CPUs are averaged from.
+    base: (Instant, BTreeMap<ContainerId, f64>),
+    used: MeasuredUse,
+}
+
+impl LastUse {
+    fn after(before: Option<Self>, usage: &ResourceUsage, now: Instant) -> Self {
+        let mut used = MeasuredUse::default();
+        let mut seconds = BTreeMap::new();
+        for executor in &usage.executors {
+            let Some(one) = &executor.statistics else {
+                continue;
+            };
+            used.mem_bytes += one.mem_total_bytes.unwrap_or(one.mem_rss_bytes);
+            used.processes += one.processes;
+            if let Some(bytes) = one.disk_used_bytes {
+                *used.disk_bytes.get_or_insert_default() += bytes;
+            }
+            let time = one.cpus_user_time_secs + one.cpus_system_time_secs;
+            seconds.insert(executor.container_id.clone(), time);
+        }
+        let Some(before) = before else {
+            return Self {
+                at: now,
+                base: (now, seconds),
+                used,
+            };
+        };
+        let elapsed = now - before.base.0;
+        if elapsed < AVERAGED_MIN {
+            used.cpus = before.used.cpus;
+            return Self {
+                at: now,
+                base: before.base,
+                used,
+            };
+        }
+        // A container without an earlier value has started since.
+        let since = |(id, time): (&ContainerId, &f64)| {
+            let earlier = before.base.1.get(id).copied().unwrap_or_default();
+            (time - earlier).max(0.0)
+        };
+        used.cpus = Some(seconds.iter().map(since).sum::<f64>() / elapsed.as_secs_f64());
+        Self {
+            at: now,
+            base: (now, seconds),
+            used,
+        }
+    }
+}
+
 /// The monitor actor.
 pub struct Monitor {
     total: Resources,
@@ -41,6 +117,7 @@ pub struct Monitor {
     sampler: Sampler,
     isolators: Vec<IsolatorRef>,
     waiting: Vec<Promise<Answer>>,
+    last: Option<LastUse>,
 }
 
 impl Monitor {
@@ -58,6 +135,7 @@ impl Monitor {
             sampler,
             isolators,
             waiting: Vec::new(),
+            last: None,
         }
     }
 
@@ -103,8 +181,10 @@ impl Monitor {
             }
             Ok(usage)
         };
-        ctx.then(measuring, |this, answer: Answer, _| {
+        ctx.then(measuring, |this, answer: Answer, ctx| {
             if let Ok(usage) = &answer {
+                let now = ctx.clock().now();
+                this.last = Some(LastUse::after(this.last.take(), usage, now));
                 tracing::debug!(executors = usage.executors.len(), "usage measured");
             }
             for waiting in this.waiting.drain(..) {
@@ -229,11 +309,75 @@ impl Handler<CurrentUsage> for Monitor {
     }
 }
 
+impl Handler<RecentUse> for Monitor {
+    type Result = MessageResult<RecentUse>;
+    fn handle(&mut self, _: RecentUse, ctx: &mut Context<Self>) -> Self::Result {
+        let now = ctx.clock().now();
+        let recent = self.last.as_ref().filter(|last| now - last.at <= RECENT);
+        MessageResult(recent.map(|last| last.used))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use protocol::usage::ExecutorUsage;
-    use protocol::{ContainerId, ExecutorId, FrameworkId};
+    use protocol::{ExecutorId, FrameworkId};
+
+    #[test]
+    fn cpus_are_averaged_between_measurements() {
+        let usage = |all: &[(&str, f64, Option<u64>)]| ResourceUsage {
+            total: Resources::new(),
+            executors: all
+                .iter()
+                .map(|&(name, seconds, disk)| ExecutorUsage {
+                    framework_id: FrameworkId::new("f").unwrap(),
+                    executor_id: ExecutorId::new("e").unwrap(),
+                    container_id: ContainerId::new(name).unwrap(),
+                    allocated: Resources::new(),
+                    tasks: Vec::new(),
+                    statistics: Some(ResourceStatistics {
+                        processes: 2,
+                        cpus_user_time_secs: seconds / 2.0,
+                        cpus_system_time_secs: seconds / 2.0,
+                        mem_rss_bytes: 10,
+                        mem_total_bytes: disk.map(|_| 100),
+                        disk_used_bytes: disk,
+                        ..ResourceStatistics::default()
+                    }),
+                })
+                .collect(),
+        };
+        let start = Instant::default();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let first = LastUse::after(
+            None,
+            &usage(&[("a", 50.0, None), ("b", 7.0, Some(5))]),
+            start,
+        );
+        let expected = MeasuredUse {
+            cpus: None,
+            mem_bytes: 110,
+            disk_bytes: Some(5),
+            processes: 4,
+        };
+        assert_eq!(first.used, expected);
+        let soon = LastUse::after(Some(first), &usage(&[("a", 50.5, None)]), at(0.5));
+        assert_eq!(
+            (soon.used.cpus, soon.used.disk_bytes),
+            (None, None),
+            "too soon"
+        );
+        // One has ended, and one has started.
+        let second = LastUse::after(
+            Some(soon),
+            &usage(&[("a", 53.0, None), ("c", 1.0, None)]),
+            at(2.0),
+        );
+        assert_eq!(second.used.cpus, Some(2.0));
+        let third = LastUse::after(Some(second), &usage(&[("a", 53.0, None)]), at(2.1));
+        assert_eq!(third.used.cpus, Some(2.0));
+    }
 
     fn process(pid: i32, ticks: u64, pages: u64) -> Process {
         Process {

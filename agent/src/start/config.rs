@@ -56,7 +56,7 @@ pub struct Settings {
     /// `--strict`, default true: refuse to start if a checkpoint cannot be read. Otherwise skip and
     /// count it.
     pub strict: bool,
-    /// `--reconfiguration_policy`, default `equal`: how the agent's description may differ from the
+    /// `--reconfiguration_policy`, default `any`: how the agent's description may differ from the
     /// one before a restart.
     pub reconfiguration_policy: ReconfigurationPolicy,
     /// Whether executors of frameworks with `checkpoint` outlive the agent; default true.

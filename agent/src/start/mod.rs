@@ -36,7 +36,8 @@ use crate::container::nested::requested::KillNested;
 use crate::container::volumes::VolumesOf;
 use crate::images::containers::Provisioner;
 use crate::launcher::Launcher;
-use crate::ledger::reconfiguration::Incompatible;
+use crate::ledger::misfits::misfits;
+use crate::ledger::reconfiguration::{Incompatible, ReconfigurationPolicy};
 use crate::ledger::recovery::recover;
 use crate::ledger::store::{self, CheckpointStore};
 use crate::ledger::{FlushLedger, Ledger};
@@ -46,7 +47,7 @@ use crate::operations::resource_state::ResourceState;
 use crate::operations::volumes::Mount;
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
-use crate::oversubscription::monitor::{Monitor, Sampler, proc_sampler};
+use crate::oversubscription::monitor::{MeasuredUse, Monitor, RecentUse, Sampler, proc_sampler};
 use crate::oversubscription::qos::Qos;
 use crate::sandbox;
 use crate::sandbox::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
@@ -313,6 +314,16 @@ pub fn start_with(
         problem,
     };
     let checkpoint = store.read().map_err(|error| unusable(error.to_string()))?;
+    let reserved = checkpoint.made.without_operations();
+    let missing = reserved.saturating_sub(&config.info().resources);
+    if settings.reconfiguration_policy == ReconfigurationPolicy::Any && !missing.is_empty() {
+        tracing::warn!(
+            missing = %missing.brief(),
+            reserved = %reserved.brief(),
+            "reservations and volumes exceed --resources; they are kept, and this agent has more resources than configured"
+        );
+        config.info.resources += &missing;
+    }
     let version = Uuid(node.fresh_uuid());
     let (described, now) = (&config.info().resources, node.clock().now());
     let resource_state = ResourceState::recovered(described, checkpoint, version, now)
@@ -324,6 +335,14 @@ pub fn start_with(
         None => None,
     };
     let (mut plan, boot) = (recovered.plan, recovered.boot);
+    for misfit in misfits(resource_state.total(), &plan.containers) {
+        tracing::warn!(
+            user = %misfit.user,
+            resources = %misfit.resources.brief(),
+            missing = %misfit.missing.brief(),
+            "recovered task exceeds the resources of this agent; it keeps running"
+        );
+    }
     let status = match &ledger {
         Some(ledger) => {
             let updates = std::mem::take(&mut plan.updates);
@@ -425,8 +444,7 @@ impl Started {
         end
     }
 
-    /// Stops for a restart if checkpointed executors or updates wait for one; otherwise
-    /// unregisters.
+    /// Stops for a restart under the same id (SIGTERM). Kills executors without a checkpoint.
     pub fn stop(&self) {
         if let Err(error) = self.agent.tell(StopAgent) {
             tracing::warn!(%error, "cannot send the stop order to the agent");
@@ -529,6 +547,16 @@ impl Started {
         answer.map_err(|error| error.to_string())
     }
 
+    /// The use of its containers by a recent measurement, or by a new one if there is none.
+    async fn measured(&self) -> Option<MeasuredUse> {
+        let recent = || self.monitor.ask(RecentUse, PATIENCE);
+        if let Some(measured) = recent().await.ok()? {
+            return Some(measured);
+        }
+        self.usage().await.ok()?;
+        recent().await.ok()?
+    }
+
     /// Its metrics; `None` if it does not answer in time.
     pub async fn counters(&self) -> Option<BTreeMap<String, f64>> {
         let (state, survey) = (self.state().await.ok()?, self.survey().await.ok()?);
@@ -538,6 +566,7 @@ impl Started {
             Some(disk) => disk.ask(CountRemovals, PATIENCE).await.ok()?,
             None => DiskMetrics::default(),
         };
+        metrics.measured = self.measured().await;
         Some(metrics::snapshot(&metrics, &survey))
     }
 }

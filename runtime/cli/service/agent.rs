@@ -85,10 +85,10 @@ pub struct AgentArgs {
     #[arg(long, env = "MESOS_STRICT", default_missing_value = "true", default_value = "true", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL")]
     strict: bool,
-    /// Allowed differences to an earlier process of this agent whose executors still run: `equal`
-    /// means none, `additive` means additional resources and attributes. If no executor runs, an
-    /// agent with other differences registers as a new agent
-    #[arg(long, env = "MESOS_RECONFIGURATION_POLICY", value_enum, default_value_t = Policy::Equal)]
+    /// Allowed differences to an earlier process of this agent whose executors still run: `any`
+    /// means all, and tasks that no longer fit are logged and continue, `equal` means none,
+    /// `additive` means additional resources and attributes
+    #[arg(long, env = "MESOS_RECONFIGURATION_POLICY", value_enum, default_value_t = Policy::Any)]
     reconfiguration_policy: Policy,
     #[command(flatten)]
     flags: AgentFlags,
@@ -123,6 +123,8 @@ enum Recover {
 /// The values of `--reconfiguration_policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Policy {
+    /// All differences.
+    Any,
     /// No differences.
     Equal,
     /// Only additions.
@@ -132,6 +134,7 @@ enum Policy {
 impl From<Policy> for ReconfigurationPolicy {
     fn from(policy: Policy) -> Self {
         match policy {
+            Policy::Any => Self::Any,
             Policy::Equal => Self::Equal,
             Policy::Additive => Self::Additive,
         }
@@ -367,7 +370,7 @@ pub struct Plan {
     pub access: Access,
     /// The options of the HTTP server, and their values for `/flags`.
     pub http: (http::HttpOptions, BTreeMap<String, String>),
-    /// Whether a stopped agent unregisters even if executors would wait for it.
+    /// When a stopped agent unregisters from its master.
     pub leave_policy: LeavePolicy,
 }
 
@@ -376,7 +379,7 @@ pub struct Plan {
 pub enum LeavePolicy {
     /// Always.
     Always,
-    /// If no executor waits for its return, or after SIGUSR1.
+    /// After SIGUSR1.
     OnRequest(Signals),
 }
 
@@ -531,7 +534,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         let clock = node.clock().clone();
         let end = clock.timeout(LEAVE_TIMEOUT, started.ended()).await;
         // Unless executors wait for the next process, this one ends after them.
-        let stays = matches!(end, Ok(::agent::AgentEnd::Stopped { .. }));
+        let stays = matches!(end, Ok(::agent::AgentEnd::Stopped { waiting: 1.. }));
         let until = clock.now() + LEAVE_TIMEOUT;
         while !stays && !started.has_nothing_left().await && clock.now() < until {
             clock.sleep(LEAVE_POLL).await;

@@ -138,7 +138,10 @@ impl Containerizer {
         if let Some((_, provisioner)) = known.zip(provisioner) {
             let releasing = provisioner.release(ctx.node(), id);
             self.provisioning.releasing += 1;
-            ctx.then(releasing, |this, (), _| this.provisioning.releasing -= 1);
+            ctx.then(releasing, |this, removed, _| {
+                this.provisioning.releasing -= 1;
+                this.counts.remove_container_errors += u64::from(!removed);
+            });
         }
     }
 }

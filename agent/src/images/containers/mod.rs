@@ -89,7 +89,9 @@ impl Provisioner {
                         tracing::error!(container = %id, %error, "its image is not held");
                     }
                 },
-                None => remove(&entry.path()),
+                None => {
+                    remove(&entry.path());
+                }
             }
         }
         let held = found.iter();
@@ -155,29 +157,29 @@ impl Provisioner {
     }
 
     /// The processes of a container have ended: removes what it has written, in the background.
+    /// Returns whether it is removed.
     pub fn release(
         &self,
         node: &Node,
         container: &ContainerId,
-    ) -> impl Future<Output = ()> + use<> {
+    ) -> impl Future<Output = bool> + use<> {
         if let Err(error) = self.images.release(container) {
             tracing::error!(%container, %error, "its image is not released");
         }
         let path = self.directory.join(container.as_str());
         let removing = node.blocking_low_priority(move || remove(&path));
-        async move {
-            // It says itself what it cannot remove.
-            let _ = removing.await;
-        }
+        async move { removing.await.unwrap_or(false) }
     }
 }
 
-fn remove(path: &Path) {
+/// Returns whether it is removed. Logs the error otherwise.
+fn remove(path: &Path) -> bool {
     match remove_tree(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::error!(path = %path.display(), %error, "cannot remove a root file system");
+            false
         }
-        _ => {}
+        _ => true,
     }
 }
 

@@ -127,15 +127,12 @@ impl PoolBalance {
 }
 
 /// The part of `free` that remains after `held` is deducted by amount, ignoring reservations and
-/// volumes. If an agent could not apply an operation, resources may be in use under another form,
-/// and must not be granted twice.
+/// volumes. If an agent could not apply an operation, or returned with other reservations,
+/// resources may be in use under another form, and must not be granted twice.
 fn beside(free: &Resources, total: &Resources, held: &Resources) -> Resources {
-    let held = held.without_operations();
-    let mut left = total.without_operations().saturating_sub(&held);
-    free.filter(|own| {
-        let bare = Resources::from(own.clone()).without_operations();
-        left.subtract(&bare).is_ok()
-    })
+    let bare = |some: &Resources| some.without_operations().to_unreserved();
+    let mut left = bare(total).saturating_sub(&bare(held));
+    free.filter(|own| left.subtract(&bare(&own.clone().into())).is_ok())
 }
 
 #[cfg(test)]
@@ -162,5 +159,10 @@ mod tests {
         assert_eq!(free_beside("cpus:3;ports:[1-2]"), "1;[3-8]");
         assert_eq!(free_beside("cpus:3.6;ports:[1-2]"), "0;[3-8]");
         assert_eq!(free_beside("cpus:5"), "0;[1-8]");
+        assert_eq!(
+            free_beside("cpus(web):3;ports:[1-9]"),
+            "1;[]",
+            "configured before"
+        );
     }
 }

@@ -212,7 +212,7 @@ const MASTER: &[(&str, Rule)] = &[
     ("http_framework_authenticators", BASIC),
     (
         "max_executors_per_agent",
-        Tunes("a container has the network of its host"),
+        Tunes("it limits ports of a network isolator that does not exist"),
     ),
     ("allocator_agent_recovery_factor", Only(&["0.8"], ALLOCATOR)),
     ("allocator_recovery_timeout", Only(&["10mins"], ALLOCATOR)),
@@ -241,8 +241,8 @@ const NO_IMAGES: Rule = Tunes("images need none");
 const NO_DOCKER: Rule = Tunes("no Docker daemon is used");
 const NO_CGROUPS: Rule = Tunes("no isolator has it");
 const NO_LIMITS: &str = "no isolator has it yet; remove it";
-const NO_NETWORK: Rule = Tunes("a container has the network of its host");
-const HOST_NETWORK: &str = "a container has the network of its host; remove it";
+const NO_NETWORK: Rule = Tunes("networks of containers are those of CNI plugins");
+const NO_SHAPING: &str = "bandwidth is limited by CNI's plugin `bandwidth`; remove it";
 
 const AGENT: &[(&str, Rule)] = &[
     ("master_detector", NO_LEADER),
@@ -275,10 +275,13 @@ const AGENT: &[(&str, Rule)] = &[
     ("docker_stop_timeout", NO_DOCKER),
     ("docker_volume_checkpoint_dir", NO_DOCKER),
     ("docker_volume_chown", NO_DOCKER),
-    ("default_container_dns", Refused(HOST_NETWORK)),
+    (
+        "default_container_dns",
+        Refused("CNI plugins name the servers of a container; remove it"),
+    ),
     (
         "default_container_info",
-        Refused("tasks are processes with a sandbox; remove it"),
+        Refused("a task names its own container; remove it"),
     ),
     ("default_container_shm_size", NO_IMAGES),
     (
@@ -294,7 +297,7 @@ const AGENT: &[(&str, Rule)] = &[
     ("host_path_volume_force_creation", NO_IMAGES),
     (
         "http_heartbeat_interval",
-        Tunes("there are no streams of attached containers"),
+        Tunes("streams of containers have a heartbeat every 30 seconds"),
     ),
     ("authentication_backoff_factor", Tunes(CERTIFICATES)),
     ("authentication_timeout_min", Tunes(CERTIFICATES)),
@@ -327,7 +330,7 @@ const AGENT: &[(&str, Rule)] = &[
     ),
     (
         "gc_non_executor_container_sandboxes",
-        Tunes("there are no nested containers"),
+        Tunes("sandboxes of nested containers are removed with that of their executor"),
     ),
     (
         "container_logger",
@@ -365,16 +368,16 @@ const AGENT: &[(&str, Rule)] = &[
     ("ephemeral_ports_per_container", NO_NETWORK),
     ("eth0_name", NO_NETWORK),
     ("lo_name", NO_NETWORK),
-    ("egress_rate_limit_per_container", Refused(HOST_NETWORK)),
-    ("egress_rate_per_cpu", Refused(HOST_NETWORK)),
+    ("egress_rate_limit_per_container", Refused(NO_SHAPING)),
+    ("egress_rate_per_cpu", Refused(NO_SHAPING)),
     ("minimum_egress_rate_limit", NO_NETWORK),
     ("maximum_egress_rate_limit", NO_NETWORK),
     ("egress_ceil_limit", NO_NETWORK),
     ("egress_burst", NO_NETWORK),
     ("egress_unique_flow_per_container", NO_NETWORK),
     ("egress_flow_classifier_parent", NO_NETWORK),
-    ("ingress_rate_limit_per_container", Refused(HOST_NETWORK)),
-    ("ingress_rate_per_cpu", Refused(HOST_NETWORK)),
+    ("ingress_rate_limit_per_container", Refused(NO_SHAPING)),
+    ("ingress_rate_per_cpu", Refused(NO_SHAPING)),
     ("minimum_ingress_rate_limit", NO_NETWORK),
     ("maximum_ingress_rate_limit", NO_NETWORK),
     ("ingress_ceil_limit", NO_NETWORK),
@@ -394,7 +397,7 @@ const AGENT: &[(&str, Rule)] = &[
     ("network_cni_metrics", NO_NETWORK),
     (
         "secret_resolver",
-        Refused("tasks with secrets are refused; remove it"),
+        Refused("secrets are given by value, not by reference; remove it"),
     ),
 ];
 
@@ -413,6 +416,6 @@ const LOCAL: &[(&str, Rule)] = &[
     ("strict", Only(&["true"], "a flag of `meros agent`")),
     (
         "reconfiguration_policy",
-        Only(&["equal"], "a flag of `meros agent`"),
+        Only(&["any", "equal"], "a flag of `meros agent`"),
     ),
 ];

@@ -427,6 +427,33 @@ fn repeated_registration_gets_one_id_and_restart_keeps_it() {
     });
 }
 
+/// SPEC W18: the tasks stay, and nothing is offered beyond the new resources.
+#[test]
+fn agent_returns_with_fewer_resources() {
+    simulate_task(plain, |world, (agent, a), (scheduler, f)| async move {
+        world.offer(&scheduler, &f, &a, "cpus:2").await;
+        scheduler.received();
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        let mut message = registration(&agent, Some(a.clone()), tasks);
+        let less = resources("cpus:0.5;mem:100");
+        message.agent.resources = less.clone();
+        if let Some(reported) = &mut message.resources {
+            reported.total = less.clone();
+        }
+        let node = &agent.node;
+        let registered = node.ask(&agent.master, message, PATIENCE).await.unwrap();
+        assert_eq!(registered.unwrap().agent_id, a);
+        world.settle().await;
+        assert_eq!(scheduler.received(), ["rescind O1"]);
+        let expected = ["recovered 0000 cpus:2", "agent S0 used [0000=cpus:1]"];
+        assert_eq!(world.allocator(), expected);
+        let state = world.state().await;
+        assert_eq!(state.agents.get(&a).unwrap().info.resources, less);
+        let recorded = world.faults.state().agents.remove(&a).unwrap();
+        assert_eq!(recorded.resources, less);
+    });
+}
+
 #[test]
 fn restarted_agent_ends_its_earlier_incarnation() {
     simulate_task(plain, |world, (agent, a), (scheduler, _)| async move {
