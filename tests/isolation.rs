@@ -10,9 +10,9 @@ use protocol::{ContainerId, Reason, TaskId, TaskState, TaskStatus};
 use serde_json::Value;
 
 use crate::in_time::InTime;
-use crate::machine::skip;
+use crate::machine::{inside, skip};
 use crate::scripted_framework::{ScriptedFramework, framework, task};
-use crate::support::{Cluster, Running, eventually, get_over, meros, stderr};
+use crate::support::{Cluster, Running, eventually, get_over, meros, stderr, stdout};
 
 const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,cgroups/pids,namespaces/pid,namespaces/ipc";
 
@@ -50,9 +50,10 @@ fn is_possible() -> bool {
 impl Isolated {
     /// Also with the isolators `more`.
     pub fn begin(name: &str, more: &str, flags: &[&str]) -> Option<Self> {
-        if !is_possible() {
-            return None;
-        }
+        is_possible().then(|| Self::start(name, more, flags))
+    }
+
+    fn start(name: &str, more: &str, flags: &[&str]) -> Self {
         let root = format!("meros-test-{}-{name}", std::process::id());
         let cluster = Cluster::master_alone(|_, _| ());
         let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
@@ -64,13 +65,13 @@ impl Isolated {
         let mut info = framework("isolated", "ads");
         info.checkpoint = true;
         let framework = ScriptedFramework::subscribe(&cluster, info);
-        Some(Self {
+        Self {
             cluster,
             command,
             agent,
             framework,
             root,
-        })
+        }
     }
 
     /// Launches a task with these limits and waits until it runs.
@@ -94,6 +95,21 @@ impl Isolated {
         let killed = self.framework.driver.kill(id, None);
         killed.expect("the driver hears");
         self.framework.state(name, TaskState::Killed);
+    }
+
+    /// What `/monitor/statistics` has of a task.
+    pub fn statistics(&self, name: &str) -> Option<Value> {
+        let mut arguments = self.command.get_args();
+        let port = arguments
+            .find(|argument| *argument == "--port")
+            .and(arguments.next());
+        let port: u16 = port?.to_str()?.parse().ok()?;
+        let stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        let path = "/monitor/statistics";
+        let page = get_over(stream, path, "Accept: application/json").ok()?;
+        let all: Vec<Value> = serde_json::from_str(&page.1).ok()?;
+        let own = all.into_iter().find(|one| one["executor_id"] == name)?;
+        Some(own["statistics"].clone())
     }
 
     /// The groups of a container, in all hierarchies.
@@ -233,11 +249,60 @@ fn fork_bomb_ends_at_its_limit_and_with_its_task() {
         (threads == "60").then_some(())
     });
     assert_eq!(isolated.setting(&bomb, "pids.max").as_deref(), Some("60"));
-    let quiet = isolated.run("quiet", "cpus:0.1;mem:32", none, "exec sleep 98738");
+    let quiet = isolated.run("quiet", "cpus:0.1;mem:32", none, "exec sleep 98740");
     let quiet = isolated.setting(&container(&quiet), "pids.max");
     assert_eq!(quiet.as_deref(), Some("60"));
     isolated.kill("bomb");
     isolated.kill("quiet");
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: rights that are missing.
+#[test]
+fn read_only_control_groups_are_named_and_left_out() {
+    if !inside("isolation::read_only_control_groups_are_named_and_left_out") || !is_possible() {
+        return;
+    }
+    let all = mounts();
+    let mut locked = all.clone();
+    // With version 1 the others go on.
+    locked.retain(|mount| mount.ends_with("memory"));
+    let is_v1 = !locked.is_empty();
+    for mount in if is_v1 { &locked } else { &all } {
+        let mut lock = Command::new("mount");
+        lock.args(["-o", "remount,bind,ro"]).arg(mount);
+        assert!(lock.status_in_time().expect("mount runs").success());
+    }
+    let report = stdout(
+        &meros(["agent", "--check"])
+            .output_in_time()
+            .expect("meros runs"),
+    );
+    let line = |name: &str| {
+        let mut lines = report.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name));
+        line.expect("a line for each isolator").trim().to_owned()
+    };
+    let reason = line("cgroups/mem");
+    let is_named =
+        reason.starts_with("no: ") && reason.ends_with("mounted read-only: mount it writable");
+    assert!(is_named, "{report}");
+    assert_eq!(line("cgroups/cpu") == "yes", is_v1, "{report}");
+    assert_eq!(line("namespaces/pid"), "yes");
+
+    let mut isolated = Isolated::start("locked", "", &[]);
+    let script = "ls /proc | grep -c '^[0-9]'; exec sleep 98741";
+    let status = isolated.run("t", "cpus:0.5;mem:32", TaskLimits::default(), script);
+    let shares = isolated.setting(&container(&status), "cpu.shares");
+    assert_eq!(shares.as_deref(), is_v1.then_some("614"));
+    let memory = isolated.setting(&container(&status), "memory.limit_in_bytes");
+    assert_eq!(memory, None);
+    let output = eventually("its output", || {
+        let output = isolated.cluster.output(["logs", "t"]);
+        stdout(&output).trim().parse::<u32>().ok()
+    });
+    assert!(output <= 4, "processes of its own: {output}");
+    isolated.kill("t");
     isolated.leaves_nothing();
 }
 
@@ -390,18 +455,8 @@ fn statistics_of_a_container_come_from_its_groups() {
     };
     let none = TaskLimits::default();
     isolated.run("busy", "cpus:0.1;mem:32", none, "while :; do :; done");
-    let mut arguments = isolated.command.get_args();
-    let port = arguments
-        .find(|argument| *argument == "--port")
-        .and(arguments.next());
-    let port = port.and_then(|port| port.to_str()).expect("a value");
-    let port: u16 = port.parse().expect("a port");
     let measured = eventually("some use", || {
-        let stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
-        let path = "/monitor/statistics";
-        let page = get_over(stream, path, "Accept: application/json").ok()?;
-        let all: Value = serde_json::from_str(&page.1).ok()?;
-        let statistics = all[0]["statistics"].clone();
+        let statistics = isolated.statistics("busy")?;
         (statistics["cpus_user_time_secs"].as_f64()? > 0.1).then_some(statistics)
     });
     assert_eq!(measured["cpus_limit"], 0.2, "{measured}");

@@ -220,6 +220,11 @@ fn tasks_of_a_network_reach_each_other_and_leave_nothing() {
     assert!(server_address.starts_with("10.213.77."), "{server_address}");
     let reach = |port: u16| eventually("the server to answer", || answer(port));
     assert_eq!(reach(31557), "here\n");
+    eventually("its traffic to be measured", || {
+        let statistics = isolated.statistics("server")?;
+        let of = |name: &str| statistics[name].as_u64();
+        (of("net_rx_bytes")? > 0 && of("net_tx_packets")? > 0).then_some(())
+    });
     // Port 8080 is only in the container's network.
     wait_until_healthy(&mut isolated, "server");
     let script = format!(

@@ -7,7 +7,8 @@
 //! | `cgroups` | `cgroups/cpu` | shares by the request, CFS quota by the limit, CPU time |
 //! | | `cgroups/mem` | soft limit by the request, hard limit, statistics, exceeded limits |
 //! | | `cgroups/pids` | limits and counts processes and threads |
-//! | | `cgroups/cpuset`, `cgroups/blkio` | a group of its own, without limits |
+//! | | `cgroups/cpuset` | a group of its own, with the CPUs and memory nodes of the agent's |
+//! | | `cgroups/blkio` | counts input and output on block devices |
 //! | | `cgroups/devices` | only common devices can be used |
 //! | | `cgroups/all` | all of these that the host has |
 //! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |

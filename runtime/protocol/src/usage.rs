@@ -57,6 +57,77 @@ pub struct ResourceStatistics {
     pub disk_limit_bytes: Option<u64>,
     /// Space that the sandbox takes, in bytes.
     pub disk_used_bytes: Option<u64>,
+    /// Input and output on each block device.
+    pub blkio: Vec<BlockStatistics>,
+    /// Traffic of a network of its own, without its loopback.
+    pub net: Option<NetworkStatistics>,
+    /// Waiting for CPUs.
+    pub cpu_pressure: Option<Pressure>,
+    /// Waiting for memory.
+    pub mem_pressure: Option<Pressure>,
+    /// Waiting for input and output.
+    pub io_pressure: Option<Pressure>,
+}
+
+/// Input and output on a block device since the container's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockStatistics {
+    /// Major and minor number of the device.
+    pub device: (u32, u32),
+    /// Bytes.
+    pub bytes: BlockOperations,
+    /// Requests.
+    pub requests: BlockOperations,
+}
+
+/// An amount for each kind of operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockOperations {
+    /// Reads.
+    pub read: u64,
+    /// Writes.
+    pub write: u64,
+    /// Discards.
+    pub discard: u64,
+}
+
+impl std::ops::AddAssign for BlockOperations {
+    fn add_assign(&mut self, other: Self) {
+        self.read += other.read;
+        self.write += other.write;
+        self.discard += other.discard;
+    }
+}
+
+/// Traffic since the container's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkStatistics {
+    /// To the container.
+    pub received: Traffic,
+    /// From the container.
+    pub sent: Traffic,
+}
+
+/// Traffic in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Bytes.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Errors.
+    pub errors: u64,
+    /// Dropped packets.
+    pub dropped: u64,
+}
+
+/// For how long processes have waited for a resource since the container's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// At least one, in seconds.
+    pub some_secs: f64,
+    /// All that could have run, in seconds.
+    pub full_secs: f64,
 }
 
 impl ResourceStatistics {
@@ -98,6 +169,13 @@ impl ResourceStatistics {
         );
         take(&mut self.disk_limit_bytes, other.disk_limit_bytes);
         take(&mut self.disk_used_bytes, other.disk_used_bytes);
+        take(&mut self.net, other.net);
+        take(&mut self.cpu_pressure, other.cpu_pressure);
+        take(&mut self.mem_pressure, other.mem_pressure);
+        take(&mut self.io_pressure, other.io_pressure);
+        if !other.blkio.is_empty() {
+            self.blkio.clone_from(&other.blkio);
+        }
     }
 }
 

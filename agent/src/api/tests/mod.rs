@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use authority::{Acls, Action, Approver, Subject};
 use protocol::agent::Domain;
-use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
+use protocol::usage::{
+    BlockOperations, BlockStatistics, ExecutorUsage, NetworkStatistics, Pressure,
+    ResourceStatistics, ResourceUsage, Traffic,
+};
 use protocol::{
     AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkId,
     FrameworkInfo, OperationId, OperationState, OperationStatus, OperationUpdate, Reason, Source,
@@ -174,6 +177,26 @@ fn usage() -> ResourceUsage {
         cpus_soft_limit: Some(0.5),
         cpus_nr_throttled: Some(3),
         mem_cache_bytes: Some(8192),
+        blkio: vec![BlockStatistics {
+            device: (8, 16),
+            bytes: BlockOperations {
+                read: 4096,
+                write: 512,
+                discard: 0,
+            },
+            requests: BlockOperations::default(),
+        }],
+        net: Some(NetworkStatistics {
+            received: Traffic {
+                bytes: 70,
+                ..Traffic::default()
+            },
+            sent: Traffic::default(),
+        }),
+        cpu_pressure: Some(Pressure {
+            some_secs: 1.5,
+            full_secs: 0.5,
+        }),
         ..ResourceStatistics::default()
     };
     let of = |name: &str, statistics| ExecutorUsage {
@@ -570,6 +593,26 @@ fn containers_and_usage_have_mesos_names() {
     assert_eq!(measured["cpus_nr_throttled"], 3);
     assert_eq!(measured["mem_file_bytes"], measured["mem_cache_bytes"]);
     assert_eq!(measured.get("mem_swap_bytes"), None);
+    let devices = &measured["blkio_statistics"]["throttling"];
+    let number = json!({"major_number": 8, "minor_number": 16});
+    assert_eq!(devices[0]["device"], number);
+    let bytes = [
+        ("READ", 4096),
+        ("WRITE", 512),
+        ("DISCARD", 0),
+        ("TOTAL", 4608),
+    ];
+    let bytes = bytes.map(|(op, value)| json!({"op": op, "value": value}));
+    assert_eq!(devices[0]["io_service_bytes"], json!(bytes));
+    let total = json!({"io_serviced": [{"op": "TOTAL", "value": 0}], "io_service_bytes": [{"op": "TOTAL", "value": 4608}]});
+    assert_eq!(devices[1], total);
+    assert_eq!(
+        (&measured["net_rx_bytes"], &measured["net_tx_dropped"]),
+        (&json!(70), &json!(0))
+    );
+    let pressure = json!({"some_secs": 1.5, "full_secs": 0.5});
+    assert_eq!(measured["cpu_pressure"], pressure);
+    assert_eq!(measured.get("io_pressure"), None);
     assert_eq!(monitored[0]["executor_name"], "executor runs");
     // Statistics of a removed container are dropped.
     let unseen = ContainersView {

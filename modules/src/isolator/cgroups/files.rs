@@ -11,10 +11,11 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::ContainerId;
+use protocol::usage::Pressure;
 use rustc_hash::FxHashMap;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use super::controllers::{Setting, value_of};
+use super::controllers::{Setting, pressure, value_of};
 
 /// A failed operation on a control file or a group.
 #[derive(Debug, thiserror::Error)]
@@ -81,11 +82,20 @@ pub fn read(dir: &Path, file: &str) -> String {
     }
 }
 
+/// The kept files of one container.
+#[derive(Debug, Default)]
+struct Own {
+    files: Vec<(&'static str, File)>,
+    /// Its CPU time when its pressures were read, in seconds.
+    cpu_time: f64,
+    pressures: [Option<Pressure>; 3],
+}
+
 /// Control files that every measurement reads. They stay open in between, since opening one takes
 /// more than twice as long as reading it; the kernel needs a page for each.
 #[derive(Debug)]
 pub struct OpenFiles {
-    containers: FxHashMap<ContainerId, Vec<(&'static str, File)>>,
+    containers: FxHashMap<ContainerId, Own>,
     /// How many may still be opened and kept.
     left: u64,
     buffer: Vec<u8>,
@@ -106,7 +116,7 @@ impl OpenFiles {
     /// group in any tree, must be unique for the container.
     pub fn read(&mut self, container: &ContainerId, dir: &Path, name: &'static str) -> String {
         let own = self.containers.get(container);
-        let mut known = own.into_iter().flatten();
+        let mut known = own.into_iter().flat_map(|own| &own.files);
         if let Some((_, file)) = known.find(|(own, _)| *own == name) {
             return read_again(file, &mut self.buffer).unwrap_or_default();
         }
@@ -117,17 +127,41 @@ impl OpenFiles {
         if self.left > 0 {
             self.left -= 1;
             let own = self.containers.entry(container.clone()).or_default();
-            own.push((name, file));
+            own.files.push((name, file));
         }
         text
     }
 
+    /// The pressures of a container by CPUs, memory, and input and output, from its group in the
+    /// unified tree. The kernel takes 12 microseconds for the three, half as long as for all other
+    /// files. So they are read anew only if the CPU time has changed: a container that has not run
+    /// has hardly begun to wait.
+    pub fn pressures(
+        &mut self,
+        container: &ContainerId,
+        dir: &Path,
+        cpu_time: f64,
+    ) -> [Option<Pressure>; 3] {
+        if let Some(own) = self.containers.get(container)
+            && cpu_time > 0.0
+            && own.cpu_time == cpu_time
+        {
+            return own.pressures;
+        }
+        let pressures = ["cpu.pressure", "memory.pressure", "io.pressure"]
+            .map(|file| pressure::parse(&self.read(container, dir, file)));
+        let own = self.containers.entry(container.clone()).or_default();
+        own.cpu_time = cpu_time;
+        own.pressures = pressures;
+        pressures
+    }
+
     /// Closes the files of all containers but these.
     pub fn retain(&mut self, is_kept: impl Fn(&ContainerId) -> bool) {
-        self.containers.retain(|container, files| {
+        self.containers.retain(|container, own| {
             let keeps = is_kept(container);
             if !keeps {
-                self.left += files.len() as u64;
+                self.left += own.files.len() as u64;
             }
             keeps
         });

@@ -18,7 +18,7 @@ use runtime::Timestamp;
 
 use super::bpf::DeviceProgram;
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
-use super::controllers::{Controller, Version, cpu, initial, pids, settings};
+use super::controllers::{Controller, Version, blkio, cpu, initial, pids, settings};
 use super::files::{self, FileError, OpenFiles};
 use super::hierarchy::{self, Hierarchy, Tree};
 use super::oom::MemoryEvents;
@@ -57,6 +57,8 @@ pub struct Groups {
     /// Bytes of memory of the host.
     host_memory: u64,
     measured: Mutex<OpenFiles>,
+    /// The unified tree, if its groups have pressure files.
+    pressure: Option<usize>,
     /// For the devices of containers in a unified tree.
     devices: Option<DeviceProgram>,
     /// Held as long as this agent uses its root.
@@ -90,6 +92,9 @@ impl Groups {
             .first()
             .ok_or("no hierarchy of control groups is used")?;
         let lock = lock(&first.mount.join(&options.root))?;
+        let has_pressure =
+            |tree: &Tree| tree.mount.join(&options.root).join("cpu.pressure").exists();
+        let pressure = trees.iter().position(has_pressure);
         let loads = trees.iter().any(limits_devices).then(DeviceProgram::load);
         let devices = loads.transpose();
         let devices = devices.map_err(|error| format!("cannot load a device program: {error}"))?;
@@ -98,6 +103,7 @@ impl Groups {
             options,
             host_memory,
             measured: Mutex::new(OpenFiles::new()),
+            pressure,
             devices,
             _lock: lock,
         })
@@ -268,6 +274,22 @@ impl Groups {
                 processes.push(read(&dir, PROCESS_LIST));
             }
             pids::measure(&processes, &read(&dir, "pids.current"), &mut found);
+        }
+        match self.find(Controller::Blkio, container) {
+            Some((Version::V1, dir)) => {
+                let bytes = read(&dir, "blkio.throttle.io_service_bytes");
+                let requests = read(&dir, "blkio.throttle.io_serviced");
+                blkio::measure_v1(&bytes, &requests, &mut found);
+            }
+            Some((Version::V2, dir)) => blkio::measure_v2(&read(&dir, "io.stat"), &mut found),
+            None => {}
+        }
+        if let Some(tree) = self.pressure.and_then(|index| self.trees.get(index)) {
+            let cpu_time = found.cpus_user_time_secs + found.cpus_system_time_secs;
+            let dir = self.dir(tree, container);
+            [found.cpu_pressure, found.mem_pressure, found.io_pressure] =
+                files.pressures(container, &dir, cpu_time);
+            exists |= found.cpu_pressure.is_some();
         }
         exists.then_some(found)
     }

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use module_api::isolator::{ContainerConfig, ContainerResources, Limit};
 use protocol::Reason;
+use protocol::usage::{BlockStatistics, Pressure};
 use resources::Resources;
 use runtime::testing::{inject_panic, simulate};
 use tokio::sync::mpsc;
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 use super::controllers::{Controller, Version};
 use super::hierarchy::Tree;
 use super::*;
+use crate::isolator::disk::xfs::tests::Mounted;
 
 /// Ids as agents make them: a restart and a recovery know containers by them.
 const ID: &str = "00000000-0000-4000-8000-000000000001";
@@ -241,6 +243,37 @@ fn containers_are_measured_together() {
         fake.write("memory/mesos/b/memory.stat", "total_rss 1\n");
         let measured = isolator.measure(vec![id("b")]).await.unwrap();
         assert_eq!(measured[&id("b")].mem_rss_bytes, 1, "a new group");
+    });
+}
+
+#[test]
+fn pressure_is_read_again_after_a_container_has_run() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        // The kernel makes it with the group.
+        fs::create_dir(fake.path("unified/mesos")).unwrap();
+        fake.write("unified/mesos/cpu.pressure", "");
+        let isolator = start(&node, trees);
+        isolator.prepare(config("c", "cpus:1")).await.unwrap();
+        let now = |ticks: u32, micros: u32| {
+            fake.write("cpu/mesos/c/cpuacct.stat", &format!("user {ticks}\n"));
+            let text = format!("some avg10=0.00 total={micros}\n");
+            fake.write("unified/mesos/c/memory.pressure", &text);
+            isolator.measure(vec![id("c")])
+        };
+        let some = |some_secs| {
+            let full_secs = 0.0;
+            Some(Pressure {
+                some_secs,
+                full_secs,
+            })
+        };
+        let expected = [(0, 1, 1), (0, 2, 2), (7, 3, 3), (7, 4, 3), (8, 5, 5)];
+        for (ticks, micros, found) in expected {
+            let measured = now(ticks, micros * 1_000_000).await.unwrap();
+            let found = some(f64::from(found));
+            assert_eq!(measured[&id("c")].mem_pressure, found, "{ticks} {micros}");
+        }
     });
 }
 
@@ -605,6 +638,9 @@ fn limits_of_this_machine_are_read_back() {
         let found = &measured[&id("c")];
         assert!(found.processes >= 1, "{found:?}");
         assert!(found.mem_total_bytes.unwrap() > 0, "{found:?}");
+        let mut dirs = machine.dirs("c").into_iter();
+        let has_pressure = dirs.any(|dir| dir.join("cpu.pressure").exists());
+        assert_eq!(found.cpu_pressure.is_some(), has_pressure, "{found:?}");
         // The mark says that the process is one of Meros; only the lock refuses a second agent.
         let options = Options {
             root: machine.root.clone(),
@@ -657,6 +693,32 @@ fn devices_of_this_machine_are_denied_but_for_a_few() {
         let ended = node.blocking(move || process.wait().unwrap()).await;
         assert_eq!(ended.unwrap().code(), Some(0));
         assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        until(&node, || machine.dirs("c").is_empty()).await;
+    });
+}
+
+#[test]
+fn written_blocks_of_this_machine_are_counted() {
+    on_this_machine(&["cgroups/blkio"], |node, isolator, machine| async move {
+        let Some(mounted) = Mounted::xfs() else {
+            return drop(machine);
+        };
+        let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
+        let file = mounted.path().join("file").display().to_string();
+        let script = format!("exec dd if=/dev/zero of={file} bs=4096 count=4 oflag=direct");
+        let mut process = run_in(&groups_of(&plan), &script);
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert!(ended.unwrap().success());
+        let measured = isolator.measure(vec![id("c")]).await.unwrap();
+        let found = &measured[&id("c")].blkio;
+        let has_it = |one: &BlockStatistics| one.bytes.write >= 4 * 4096 && one.requests.write > 0;
+        // Newer kernels count in v1 only what has a limit.
+        let is_v1 = machine
+            .dirs("c")
+            .iter()
+            .all(|dir| !dir.join("io.stat").exists());
+        assert!(is_v1 || found.iter().any(has_it), "{found:?}");
+        isolator.clean_up(id("c")).await.unwrap();
         until(&node, || machine.dirs("c").is_empty()).await;
     });
 }

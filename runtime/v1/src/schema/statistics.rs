@@ -97,6 +97,18 @@ messages! {
         53 mem_kmem_tcp_usage_bytes: Option<u64>,
         54 net_rate_statistics: Option<Box<ResourceStatisticsRateStatistics>>,
         55 net_ephemeral_ports: Option<ValueRange>,
+        /// Specific to Meros, as the next two: clients of Mesos skip them.
+        1000 cpu_pressure: Option<PressureStatistics>,
+        1001 mem_pressure: Option<PressureStatistics>,
+        1002 io_pressure: Option<PressureStatistics>,
+    }
+
+    /// For how long processes have waited for a resource, specific to Meros.
+    PressureStatistics {
+        /// At least one of them.
+        1 some_secs: Option<f64>,
+        /// All that could have run.
+        2 full_secs: Option<f64>,
     }
 
     /// Distribution of a rate.

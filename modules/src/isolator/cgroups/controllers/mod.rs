@@ -5,15 +5,19 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `blkio` | input and output on block devices |
 //! | `cpu` | shares or weight, CFS quota, CPU time |
 //! | `devices` | the devices that a container may use |
 //! | `mem` | soft and hard limit of memory, and the message of an exceeded one |
 //! | `pids` | limit and number of processes and threads |
+//! | `pressure` | waiting for CPUs, memory, input and output |
 
+pub mod blkio;
 pub mod cpu;
 pub mod devices;
 pub mod mem;
 pub mod pids;
+pub mod pressure;
 
 use module_api::isolator::ContainerResources;
 

@@ -8,7 +8,7 @@
 mod kernel;
 mod projects;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -125,7 +125,7 @@ fn resources(requests: &str) -> ContainerResources {
 }
 
 /// A new file system in a file, mounted.
-struct Mounted(tempfile::TempDir);
+pub(crate) struct Mounted(tempfile::TempDir);
 
 impl Mounted {
     /// `None`, and a line with the reason, where it cannot be had.
@@ -155,11 +155,11 @@ impl Mounted {
         Some(mounted)
     }
 
-    fn xfs() -> Option<Self> {
+    pub(crate) fn xfs() -> Option<Self> {
         Self::new("xfs", &[], "pquota")
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().join("mounted")
     }
 }

@@ -137,6 +137,11 @@ impl Networks {
         self.options.root.join(id.as_str())
     }
 
+    /// The file on which the namespace of a container is mounted.
+    pub(super) fn namespace(&self, id: &ContainerId) -> PathBuf {
+        self.home(id).join(NAMESPACE)
+    }
+
     /// Whether a container has a network, or the remains of one.
     pub(super) fn has(&self, id: &ContainerId) -> bool {
         self.home(id).exists()

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `attachments` | the networks of each container, and their records on disk |
 //! | `config` | configurations of networks |
+//! | `counters` | traffic of containers |
 //! | `namespace` | namespaces without processes |
 //! | `plugin` | execution of plugins |
 //! | `requests` | the networks that a container wants |
@@ -17,6 +18,7 @@
 
 mod attachments;
 mod config;
+mod counters;
 mod namespace;
 mod plugin;
 mod requests;
@@ -38,6 +40,7 @@ use runtime::prelude::*;
 use tokio::sync::Semaphore;
 
 use attachments::{Networks, hostname};
+use counters::Counters;
 
 /// The name of this isolator in `--isolation`.
 pub const NAMES: [&str; 1] = ["network/cni"];
@@ -96,12 +99,17 @@ struct Shared {
     networks: Networks,
     /// The containers between their preparation, or the recovery, and their clean-up.
     live: Mutex<BTreeSet<ContainerId>>,
+    counters: Mutex<Counters>,
     permits: Semaphore,
 }
 
 impl Shared {
     fn live(&self) -> MutexGuard<'_, BTreeSet<ContainerId>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,6 +126,7 @@ pub fn start(node: &Node, _: &[&str], given: &Parameters) -> Result<IsolatorRef,
     let shared = Arc::new(Shared {
         networks: Networks::new(options),
         live: Mutex::default(),
+        counters: Mutex::default(),
         permits: Semaphore::new(CONCURRENCY),
     });
     let make = move || Cni(shared.clone());
@@ -163,7 +172,10 @@ impl Cni {
 
     fn detach(&self, id: ContainerId, ctx: &mut Context<Self>) {
         let container = id.clone();
-        let detaching = self.run(ctx.node(), move |shared| shared.networks.detach(&id));
+        let detaching = self.run(ctx.node(), move |shared| {
+            shared.counters().close(&id);
+            shared.networks.detach(&id)
+        });
         ctx.then(detaching, move |_, detached, _| {
             if let Err(problem) = detached.and_then(|detached| detached) {
                 // The next start of the agent tries again.
@@ -253,9 +265,25 @@ impl Handler<UpdateContainer> for Cni {
 }
 
 impl Handler<MeasureContainers> for Cni {
-    type Result = Result<Measured, Fault>;
-    fn handle(&mut self, _: MeasureContainers, _: &mut Context<Self>) -> Self::Result {
-        Ok(Measured::new())
+    type Result = Reply<Result<Measured, Fault>>;
+    fn handle(&mut self, measure: MeasureContainers, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        let mut containers = measure.containers;
+        containers.retain(|container| self.0.live().contains(container));
+        let (shared, now) = (self.0.clone(), ctx.clock().wall());
+        // Not behind the plugins, which may take long.
+        let measuring = ctx.node().blocking(move || {
+            let networks = &shared.networks;
+            let known = containers.into_iter();
+            let known = known.map(|id| (networks.namespace(&id), id));
+            let known = known.filter(|(namespace, _)| namespace.exists());
+            let known = known.map(|(namespace, id)| (id, namespace)).collect();
+            shared.counters().measure(known, now)
+        });
+        ctx.then(measuring, |_, measured, _| {
+            promise.answer(measured.map_err(|error| Fault::failed(error.to_string())));
+        });
+        reply
     }
 }
 

@@ -11,6 +11,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use protocol::task::container::{ContainerInfo, DockerNetwork, DockerOptions};
 use protocol::task::network::NetworkInfo;
+use protocol::usage::NetworkStatistics;
+use runtime::Timestamp;
 use serde_json::Value;
 
 use super::attachments::Networks;
@@ -210,6 +212,11 @@ fn docker_without_a_network_has_its_loopback() {
     let plan = plan(&none, network.clone());
     assert!(plan.namespaces.mount && plan.namespaces.uts);
     assert_eq!(plan.hostname.as_deref(), Some(id().as_str()));
+    let mut counters = Counters::default();
+    let own = vec![(id(), &network.namespace)];
+    let measured = counters.measure(own, Timestamp::default());
+    let none = NetworkStatistics::default();
+    assert_eq!(measured[&id()].net, Some(none), "not the host's");
     let inside = std::thread::spawn(move || {
         let namespace = fs::File::open(network.namespace).unwrap();
         nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
