@@ -279,15 +279,7 @@ mod tests {
         ] {
             assert_eq!(config.check().unwrap_err().field, field);
         }
-        for text in [
-            "dev",
-            "dev=x",
-            "dev=0",
-            "dev=-1",
-            "dev=NaN",
-            "a//b=1",
-            "dev=1,dev=2",
-        ] {
+        for text in "dev dev=x dev=0 dev=-1 dev=NaN a//b=1 dev=1,dev=2".split(' ') {
             assert_eq!(
                 Config::parse_weights(text).unwrap_err().field,
                 "weights",

@@ -149,6 +149,8 @@ pub fn save_client_identities(authority: &Authority, directory: &Path) -> Outcom
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     fn certs(directory: &Path) -> CertsFlag {
@@ -180,10 +182,7 @@ mod tests {
             .identity(Role::Operator, "x")
             .unwrap_err()
             .to_string();
-        assert!(
-            failure.contains("does not exist") && failure.contains("meros local"),
-            "{failure}"
-        );
+        assert_contains!(failure, "does not exist", "meros local");
     }
 
     #[test]

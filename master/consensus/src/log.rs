@@ -61,6 +61,16 @@ pub struct Members {
     pub auto_leave: bool,
 }
 
+impl Members {
+    /// Only these voters.
+    pub(crate) fn of(voters: impl IntoIterator<Item = u64>) -> Self {
+        Self {
+            voters: voters.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// The state machine's whole content at one index. Replaces the log up to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {

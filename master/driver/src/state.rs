@@ -191,6 +191,8 @@ pub(crate) fn change_of(
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_matches;
+
     use super::*;
 
     #[test]
@@ -202,10 +204,7 @@ mod tests {
             },
         ] {
             let unknown = interpret(false, Err(lost.clone()));
-            assert!(
-                matches!(unknown, Attempt::Done(Err(StateError::Unknown { .. }))),
-                "{unknown:?}"
-            );
+            assert_matches!(unknown, Attempt::Done(Err(StateError::Unknown { .. })));
             assert!(matches!(interpret(true, Err(lost)), Attempt::Retry { .. }));
         }
     }

@@ -403,6 +403,7 @@ impl Frameworks {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use testkit::{assert_contains, assert_starts};
 
     use protocol::message::scheduler::{Subscribe, SubscriptionRefused, UpdateFramework};
     use protocol::{AgentId, TaskId, TaskInfo};
@@ -449,11 +450,7 @@ mod tests {
         });
         assert_eq!(room.count(), 127);
         let refused = fits(&frameworks, 127, &large.info).unwrap_err();
-        assert!(
-            refused
-                .expected
-                .starts_with("at most 134217728 bytes in all")
-        );
+        assert_starts!(refused.expected, "at most 134217728 bytes in all");
         // Known frameworks reconnect and shrink.
         assert!(fits(&frameworks, 5, &large.info).is_ok());
         let small = framework(id(5), 1);
@@ -489,10 +486,7 @@ mod tests {
             wants: Wants::default(),
         };
         let is_full = |refused: SubscriptionRefused| {
-            assert!(
-                refused.to_string().contains("at most 134217728 bytes"),
-                "{refused}"
-            );
+            assert_contains!(refused.to_string(), "at most 134217728 bytes");
         };
         is_full(state.prepare_framework(&subscribe(None)).unwrap_err());
         let back = state.prepare_framework(&subscribe(Some(id("small"))));

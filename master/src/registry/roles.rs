@@ -64,6 +64,8 @@ fn refused(reason: String) -> RegistryError {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     fn changed(
@@ -82,10 +84,7 @@ mod tests {
         let before = held.clone();
         let increment = changed([(0, Some(2)), (ROLES_MAX, Some(2))]);
         let refused = set("quotas", &mut held, increment).unwrap_err().to_string();
-        assert!(
-            refused.contains("10001 roles: expected at most 10000"),
-            "{refused}"
-        );
+        assert_contains!(refused, "10001 roles: expected at most 10000");
         assert_eq!(held, before);
         let swapped = changed([(0, None), (ROLES_MAX, Some(2))]);
         set("quotas", &mut held, swapped).unwrap();

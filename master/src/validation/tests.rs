@@ -10,6 +10,7 @@ use protocol::task::{ContainerInfo, Limit, TaskLimits};
 use protocol::{FrameworkId, TaskId, TaskState};
 use resources::Revocable;
 use runtime::Timestamp;
+use testkit::assert_starts;
 
 use super::*;
 use crate::tasks::{Limits, Task};
@@ -655,12 +656,7 @@ fn group_needs_its_tasks_and_a_new_executor() {
         }
     });
     let refused = check_group(other, offered, &tasks).unwrap_err();
-    assert!(
-        refused
-            .message
-            .starts_with("If set, the value of 'share_cgroups'"),
-        "{refused}"
-    );
+    assert_starts!(refused.message, "If set, the value of 'share_cgroups'");
 }
 
 #[test]
@@ -684,10 +680,7 @@ fn several_roles_require_the_multi_role_capability() {
     info.roles = BTreeSet::from(["a".to_owned(), "b/c".to_owned()]);
     let none = Wants::default();
     let refused = framework(&info, &none, &policy()).unwrap_err().to_string();
-    assert!(
-        refused.starts_with("framework.roles is `a,b/c`"),
-        "{refused}"
-    );
+    assert_starts!(refused, "framework.roles is `a,b/c`");
     let nowhere = FrameworkInfo {
         roles: BTreeSet::new(),
         ..info.clone()

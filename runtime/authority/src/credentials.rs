@@ -82,6 +82,8 @@ impl fmt::Debug for Credentials {
 
 #[cfg(test)]
 mod tests {
+    use testkit::rows;
+
     use super::*;
 
     const TWO: &str = r#"{"credentials":[{"principal":"ops","secret":"hush"},{"principal":"web","secret":"\u00e9t\u00e9"}]}"#;
@@ -118,58 +120,24 @@ mod tests {
 
     #[test]
     fn errors_name_the_field_and_hide_secrets() {
-        for (text, field, words) in [
-            ("", "credentials", "JSON"),
-            ("ops hush", "credentials", "JSON"),
-            (r#"["hush"]"#, "credentials", "an object"),
-            (r#"{"credential":["hush"]}"#, "credentials", "credential`"),
-            ("{}", "credentials.credentials", "absent"),
-            (
-                r#"{"credentials":"hush"}"#,
-                "credentials.credentials",
-                "a list",
-            ),
-            (
-                r#"{"credentials":["hush"]}"#,
-                "credentials.credentials[0]",
-                "an object",
-            ),
-            (
-                r#"{"credentials":[{"secret":"hush"}]}"#,
-                "credentials.credentials[0].principal",
-                "absent",
-            ),
-            (
-                r#"{"credentials":[{"principal":"a"}]}"#,
-                "credentials.credentials[0].secret",
-                "absent",
-            ),
-            (
-                r#"{"credentials":[{"principal":"a","secret":["hush"]}]}"#,
-                "credentials.credentials[0].secret",
-                "a list",
-            ),
-            (
-                r#"{"credentials":[{"principal":"a","secret":""}]}"#,
-                "credentials.credentials[0].secret",
-                "one character",
-            ),
-            (
-                r#"{"credentials":[{"principal":"a:b","secret":"hush"}]}"#,
-                "credentials.credentials[0].principal",
-                "a:b",
-            ),
-            (
-                r#"{"credentials":[{"principal":"a","secret":"hush"},{"principal":"a","secret":"hush2"}]}"#,
-                "credentials.credentials[1].principal",
-                "once",
-            ),
-            (
-                r#"{"credentials":[{"principal":"a","secret":"hush","secret":"x"}]}"#,
-                "credentials",
-                "`secret` comes twice",
-            ),
-        ] {
+        for [text, field, words] in rows(
+            r#"
+             | credentials | JSON
+            ops hush | credentials | JSON
+            ["hush"] | credentials | an object
+            {"credential":["hush"]} | credentials | credential`
+            {} | credentials.credentials | absent
+            {"credentials":"hush"} | credentials.credentials | a list
+            {"credentials":["hush"]} | credentials.credentials[0] | an object
+            {"credentials":[{"secret":"hush"}]} | credentials.credentials[0].principal | absent
+            {"credentials":[{"principal":"a"}]} | credentials.credentials[0].secret | absent
+            {"credentials":[{"principal":"a","secret":["hush"]}]} | credentials.credentials[0].secret | a list
+            {"credentials":[{"principal":"a","secret":""}]} | credentials.credentials[0].secret | one character
+            {"credentials":[{"principal":"a:b","secret":"hush"}]} | credentials.credentials[0].principal | a:b
+            {"credentials":[{"principal":"a","secret":"hush"},{"principal":"a","secret":"hush2"}]} | credentials.credentials[1].principal | once
+            {"credentials":[{"principal":"a","secret":"hush","secret":"x"}]} | credentials | `secret` comes twice
+        "#,
+        ) {
             let invalid = Credentials::parse(text).unwrap_err();
             let shown = invalid.to_string();
             assert_eq!(invalid.field, field, "{text}: {shown}");

@@ -111,6 +111,8 @@ fn limit(qps: Option<At<'_>>, capacity: Option<At<'_>>) -> Result<Option<Limit>,
 
 #[cfg(test)]
 mod tests {
+    use testkit::rows;
+
     use super::*;
 
     /// SPEC 3.3.
@@ -145,54 +147,20 @@ mod tests {
 
     #[test]
     fn invalid_limits_are_refused_by_path() {
-        for (text, field, words) in [
-            ("", "rate_limits", "JSON"),
-            (
-                r#"{"limit":[]}"#,
-                "rate_limits",
-                "limits, aggregate_default_qps",
-            ),
-            (
-                r#"{"limits":[{"qps":1}]}"#,
-                "rate_limits.limits[0].principal",
-                "absent",
-            ),
-            (
-                r#"{"limits":[{"principal":"a","qps":0}]}"#,
-                "rate_limits.limits[0].qps",
-                "`0`: expected a number above zero",
-            ),
-            (
-                r#"{"limits":[{"principal":"a","qps":"5"}]}"#,
-                "rate_limits.limits[0].qps",
-                "a text",
-            ),
-            (
-                r#"{"limits":[{"principal":"a","qps":1,"capacity":1.5}]}"#,
-                "rate_limits.limits[0].capacity",
-                "whole",
-            ),
-            (
-                r#"{"limits":[{"principal":"a","capacity":1}]}"#,
-                "rate_limits.limits[0].capacity",
-                "also a `qps`",
-            ),
-            (
-                r#"{"limits":[{"principal":"a"},{"principal":"a"}]}"#,
-                "rate_limits.limits[1].principal",
-                "once",
-            ),
-            (
-                r#"{"aggregate_default_capacity":5}"#,
-                "rate_limits.aggregate_default_capacity",
-                "qps",
-            ),
-            (
-                r#"{"aggregate_default_qps":-1}"#,
-                "rate_limits.aggregate_default_qps",
-                "`-1`",
-            ),
-        ] {
+        for [text, field, words] in rows(
+            r#"
+             | rate_limits | JSON
+            {"limit":[]} | rate_limits | limits, aggregate_default_qps
+            {"limits":[{"qps":1}]} | rate_limits.limits[0].principal | absent
+            {"limits":[{"principal":"a","qps":0}]} | rate_limits.limits[0].qps | `0`: expected a number above zero
+            {"limits":[{"principal":"a","qps":"5"}]} | rate_limits.limits[0].qps | a text
+            {"limits":[{"principal":"a","qps":1,"capacity":1.5}]} | rate_limits.limits[0].capacity | whole
+            {"limits":[{"principal":"a","capacity":1}]} | rate_limits.limits[0].capacity | also a `qps`
+            {"limits":[{"principal":"a"},{"principal":"a"}]} | rate_limits.limits[1].principal | once
+            {"aggregate_default_capacity":5} | rate_limits.aggregate_default_capacity | qps
+            {"aggregate_default_qps":-1} | rate_limits.aggregate_default_qps | `-1`
+        "#,
+        ) {
             let invalid = RateLimits::parse(text).unwrap_err();
             let shown = invalid.to_string();
             assert_eq!(invalid.field, field, "{text}: {shown}");

@@ -320,6 +320,8 @@ pub(crate) fn file(flag: &str, path: &Path) -> Outcome<String> {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     fn failure(outcome: Outcome<Access>) -> String {
@@ -338,20 +340,14 @@ mod tests {
         };
         let read = |flags: &AccessFlags| flags.read(("http_credentials", Some(&path)), false);
         let missing = failure(read(&realm));
-        assert!(
-            missing.contains("--http_credentials: ") && missing.contains("No such file"),
-            "{missing}"
-        );
+        assert_contains!(missing, "--http_credentials: ", "No such file");
         std::fs::write(
             &path,
             r#"{"credentials":[{"principal":"a","secret":["hush"]}]}"#,
         )
         .unwrap();
         let wrong = failure(read(&realm));
-        assert!(
-            wrong.contains("credentials.json: credentials.credentials[0].secret"),
-            "{wrong}"
-        );
+        assert_contains!(wrong, "credentials.json: credentials.credentials[0].secret");
         assert!(!wrong.contains("hush"), "{wrong}");
         std::fs::write(
             &path,
@@ -371,10 +367,7 @@ mod tests {
         let url = PathBuf::from(format!("file://{}", path.display()));
         assert!(realm.read(("credentials", Some(&url)), false).is_ok());
         let none = failure(realm.read(("credentials", None), false));
-        assert!(
-            none.contains("--authenticate_http_readonly: without --credentials"),
-            "{none}"
-        );
+        assert_contains!(none, "--authenticate_http_readonly: without --credentials");
         // A client certificate also authenticates.
         assert!(realm.read(("credentials", None), true).is_ok());
 
@@ -441,7 +434,7 @@ mod tests {
                 qps,
             )
         };
-        assert_eq!(renew(), Vec::<String>::new());
+        assert_eq!(renew(), [""; 0]);
         assert_eq!(holds("one"), (true, true, None));
         write(
             "credentials",
@@ -449,7 +442,7 @@ mod tests {
         );
         write("acls", r#"{"permissive":false}"#);
         write("limits", r#"{"limits":[{"principal":"a","qps":3}]}"#);
-        assert_eq!(renew(), Vec::<String>::new());
+        assert_eq!(renew(), [""; 0]);
         assert_eq!(holds("two"), (true, false, Some(3.0)));
         write(
             "credentials",

@@ -285,6 +285,8 @@ pub fn master_address(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_starts;
+
     use super::*;
 
     #[test]
@@ -360,20 +362,9 @@ mod tests {
         ] {
             assert_eq!(master_address(given).as_deref(), Ok(read));
         }
-        for wrong in [
-            "::1",
-            "fe80::2:5050",
-            "a:b:80",
-            ":5050",
-            "a:0",
-            "a:b",
-            "[::1]",
-        ] {
+        for wrong in "::1 fe80::2:5050 a:b:80 :5050 a:0 a:b [::1]".split(' ') {
             let error = master_address(wrong).unwrap_err();
-            assert!(
-                error.starts_with(&format!("`{wrong}` is not HOST:PORT")),
-                "{error}"
-            );
+            assert_starts!(error, format!("`{wrong}` is not HOST:PORT"));
         }
     }
 
@@ -423,11 +414,9 @@ mod tests {
         std::fs::write(file.path(), "cpus:4;mem:10\n").unwrap();
         let flag = format!("file://{}", file.path().display());
         assert_eq!(flag.parse(), Ok(Text("cpus:4;mem:10".to_owned())));
-        assert!(
-            "file:///no/such/file"
-                .parse::<Text>()
-                .unwrap_err()
-                .starts_with("/no/such/file: ")
+        assert_starts!(
+            "file:///no/such/file".parse::<Text>().unwrap_err(),
+            "/no/such/file: "
         );
     }
 

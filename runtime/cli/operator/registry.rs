@@ -316,6 +316,7 @@ fn place(dump: &Dump) -> String {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
 
     use ::master::registry::RegistryOperation;
     use protocol::FrameworkId;
@@ -383,10 +384,7 @@ mod tests {
             restore_again(&file, &work_dir, 9, true).unwrap_err(),
             offline(&work_dir, false).err().unwrap(),
         ] {
-            assert!(
-                failure.to_string().contains("a master runs there"),
-                "{failure}"
-            );
+            assert_contains!(failure.to_string(), "a master runs there");
         }
         drop(running);
         assert!(offline(&work_dir, false).is_ok());

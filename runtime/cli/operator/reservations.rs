@@ -341,6 +341,7 @@ mod tests {
     use clap::Parser;
     use protocol::AgentInfo;
     use runtime::Timestamp;
+    use testkit::assert_contains;
 
     use super::*;
 
@@ -420,11 +421,9 @@ mod tests {
             "disk:60"
         );
         let failure = volume(&["create", "a", "more", "60", "--role", "ads"], &pool);
-        assert!(
-            failure
-                .unwrap_err()
-                .to_string()
-                .contains("no disk of 60 MB reserved for ads")
+        assert_contains!(
+            failure.unwrap_err().to_string(),
+            "no disk of 60 MB reserved for ads"
         );
 
         let id = AgentId::new("a").unwrap();

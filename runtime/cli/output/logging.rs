@@ -189,6 +189,7 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
 mod tests {
     use std::io::Write;
     use std::sync::Arc;
+    use testkit::assert_contains;
 
     use super::*;
 
@@ -252,10 +253,7 @@ mod tests {
             "{text}"
         );
         let shown = r"a\n\u{1b}[31mb\u{202e}";
-        assert!(
-            text.contains(&format!("framework {shown} came name={shown}")),
-            "{text}"
-        );
+        assert_contains!(text, format!("framework {shown} came name={shown}"));
     }
 
     #[test]

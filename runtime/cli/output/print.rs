@@ -112,6 +112,8 @@ macro_rules! out {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_starts;
+
     use super::*;
 
     #[test]
@@ -151,9 +153,6 @@ mod tests {
         let full = of(ErrorKind::StorageFull);
         assert_eq!(full.exit_code(), crate::output::error::FAILED);
         let text = full.to_string();
-        assert!(
-            text.starts_with("cannot write to standard output: "),
-            "{text}"
-        );
+        assert_starts!(text, "cannot write to standard output: ");
     }
 }

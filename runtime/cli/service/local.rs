@@ -426,16 +426,16 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     #[test]
     fn agents_have_the_ports_after_their_masters() {
         assert_eq!(agent_port(5050, 3).unwrap(), 5053);
-        assert!(
-            agent_port(u16::MAX, 1)
-                .unwrap_err()
-                .to_string()
-                .contains("--port=65535")
+        assert_contains!(
+            agent_port(u16::MAX, 1).unwrap_err().to_string(),
+            "--port=65535"
         );
     }
 }

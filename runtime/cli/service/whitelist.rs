@@ -73,6 +73,8 @@ fn read(path: &Path) -> Outcome<Hosts> {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     #[test]
@@ -83,10 +85,7 @@ mod tests {
         let given = path(&format!("file://{}", file.display())).unwrap();
         assert_eq!(given, file);
         let missing = read(&file).unwrap_err().to_string();
-        assert!(
-            missing.contains("hosts cannot be used: No such file"),
-            "{missing}"
-        );
+        assert_contains!(missing, "hosts cannot be used: No such file");
         std::fs::write(&file, "one\ntwo hosts\n").unwrap();
         let wrong = read(&file).unwrap_err().to_string();
         assert!(wrong.contains("line 2 is `two hosts`"), "{wrong}");

@@ -100,14 +100,6 @@ impl Role {
         Some(Role(Some(Symbol::new(above))))
     }
 
-    /// The role's first component as a role, for which quota is set.
-    pub fn top_level(&self) -> Role {
-        match self.as_str().split_once('/') {
-            Some((top, _)) => Role(Some(Symbol::new(top))),
-            None => self.clone(),
-        }
-    }
-
     /// The path's components from the top; for `*` only itself.
     pub fn components(&self) -> impl Iterator<Item = &str> {
         self.as_str().split('/')
@@ -217,7 +209,6 @@ mod tests {
         assert!(!role("eng").is_strict_subrole_of(&Role::STAR));
         assert!(role("eng").is_within(&role("eng")));
         assert_eq!(role("a/b/c").parent(), Some(role("a/b")));
-        assert_eq!(role("a/b/c").top_level(), role("a"));
         assert_eq!((role("a").parent(), Role::STAR.parent()), (None, None));
         assert_eq!(size_of::<Role>(), 8);
     }

@@ -133,6 +133,8 @@ fn too_large(what: &'static str, key: &[u8], bytes: usize, limit: usize) -> Stor
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_matches;
+
     use super::*;
 
     #[test]
@@ -167,22 +169,22 @@ mod tests {
         );
         let mut key = Changes::new();
         key.remove(vec![b'k'; KEY_BYTES_MAX + 1]);
-        assert!(matches!(
+        assert_matches!(
             key.settled(),
             Err(StoreError::TooLarge {
                 what: "key",
                 bytes: 1025,
                 ..
             })
-        ));
+        );
         let mut commit = Changes::new();
         for number in 0..=COMMIT_BYTES_MAX / VALUE_BYTES_MAX {
             commit.put(format!("{number:04}"), vec![0; VALUE_BYTES_MAX]);
         }
-        assert!(matches!(
+        assert_matches!(
             commit.settled(),
             Err(StoreError::TooLarge { what: "commit", .. })
-        ));
+        );
     }
 
     #[test]

@@ -197,6 +197,8 @@ pub(crate) fn unusable(dir: &Path, error: io::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     #[test]
@@ -241,10 +243,7 @@ mod tests {
         let path = dir.path().join("work");
         fs::write(&path, "not a directory").unwrap();
         let error = DirectoryLock::take(&path).unwrap_err().to_string();
-        assert!(
-            error.contains(&format!("work_dir {} cannot be used", path.display())),
-            "{error}"
-        );
+        assert_contains!(error, format!("work_dir {} cannot be used", path.display()));
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub(crate) fn key_text(key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_matches;
+
     use super::*;
 
     #[test]
@@ -131,10 +133,7 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         assert_eq!(StoreError::from(sled::Error::Io(full)), StoreError::Full);
         let failed = io::Error::other("input/output error");
-        assert!(matches!(
-            StoreError::from(failed),
-            StoreError::Failed { .. }
-        ));
+        assert_matches!(StoreError::from(failed), StoreError::Failed { .. });
     }
 
     #[test]

@@ -169,6 +169,7 @@ fn damaged(slot: u8, part: u16, reason: &str) -> StoreError {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use testkit::assert_matches;
 
     use proptest::prelude::*;
 
@@ -245,10 +246,7 @@ mod tests {
         );
         let mut flipped = whole;
         flipped.get_mut(&part_key(1, 1)[..]).unwrap()[500] ^= 1;
-        assert!(matches!(
-            found(&flipped, 1),
-            Err(StoreError::Damaged { .. })
-        ));
+        assert_matches!(found(&flipped, 1), Err(StoreError::Damaged { .. }));
     }
 
     #[test]

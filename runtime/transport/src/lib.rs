@@ -8,10 +8,8 @@
 //! | `hello` | the first bytes on a connection |
 //! | `lanes` | buffers and errors of a lane, common to all kinds of connection |
 //! | `quic` | [`Endpoint`]: one UDP socket, mutual TLS, one connection per peer |
-//! | `testing` | only for tests: shared fixtures |
 //! | `tls` | TLS for HTTP pages |
 //! | `unix` | the same frames for executors on the agent's machine |
-//! | `virtual_udp` | an in-memory network for endpoints in simulations |
 //!
 //! This crate has no actors and decodes no message: bytes come from a [`runtime::Link`] and go to
 //! one.
@@ -23,14 +21,12 @@ mod foreign;
 mod hello;
 mod lanes;
 mod quic;
-#[cfg(test)]
-mod testing;
 pub mod tls;
 pub mod unix;
-pub mod virtual_udp;
 
 pub use backoff::Backoff;
 pub use certificates::{Authority, CertificateError, Identity, Revocations, Subject, server_name};
 pub use quic::{
-    Address, BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic, config,
+    Address, BindError, Endpoint, Handshakes, Options, RenewError, Renewal, SimulatedSockets,
+    Traffic, config,
 };

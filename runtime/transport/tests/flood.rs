@@ -54,11 +54,7 @@ async fn gauge<T>(flood: impl Future<Output = T>) -> T {
 /// Runs a test in real time on one thread, alone.
 fn run_in_real_time<F: Future>(test: F) -> F::Output {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, test)
+    testkit::recorder::run_in_real_time(test)
 }
 
 /// Plain bytes.

@@ -11,6 +11,7 @@ use meros_v1::{Limits, json};
 use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::{FrameworkFailed, Lost, OfferRescinded};
 use protocol::{Operation, Termination, Uuid};
+use testkit::rows;
 
 fn decoded(text: &str) -> Result<scheduler::Decoded, scheduler::Malformed> {
     let call: schema::scheduler::Call = json::read(text.as_bytes(), Limits::default()).unwrap();
@@ -94,28 +95,15 @@ fn executor_calls_have_ids_and_content() {
         (kill.task_id.as_str(), kill.agent_id.unwrap().as_str()),
         ("t", "a")
     );
-    for (text, words) in [
-        (
-            r#"{"framework_id": {"value": "f"}}"#,
-            "Expecting 'type' to be present",
-        ),
-        (
-            r#"{"type": "TEARDOWN"}"#,
-            "Expecting 'framework_id' to be present",
-        ),
-        (
-            r#"{"type": "SUBSCRIBE"}"#,
-            "Expecting 'subscribe' to be present",
-        ),
-        (
-            r#"{"framework_id": {"value": "f"}, "type": "KILL"}"#,
-            "Expecting 'kill' to be present",
-        ),
-        (
-            r#"{"framework_id": {"value": "f"}, "type": "ACKNOWLEDGE", "acknowledge": {"agent_id": {"value": "a"}, "task_id": {"value": "t"}, "uuid": "AAAA"}}"#,
-            "Not a valid UUID",
-        ),
-    ] {
+    for [text, words] in rows(
+        r#"
+        {"framework_id": {"value": "f"}} | Expecting 'type' to be present
+        {"type": "TEARDOWN"} | Expecting 'framework_id' to be present
+        {"type": "SUBSCRIBE"} | Expecting 'subscribe' to be present
+        {"framework_id": {"value": "f"}, "type": "KILL"} | Expecting 'kill' to be present
+        {"framework_id": {"value": "f"}, "type": "ACKNOWLEDGE", "acknowledge": {"agent_id": {"value": "a"}, "task_id": {"value": "t"}, "uuid": "AAAA"}} | Not a valid UUID
+    "#,
+    ) {
         refused(
             text,
             &format!("Failed to validate scheduler::Call: {words}"),
@@ -216,48 +204,18 @@ fn an_invalid_subscription_is_refused_as_by_mesos() {
         )
     };
     let multi = r#", "capabilities": {"type": "MULTI_ROLE"}"#;
-    let of = |more: &str| format!("{multi}{more}");
-    for (framework, more, words) in [
-        (
-            of(r#", "role": "a", "roles": ["a"]"#),
-            "",
-            "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable",
-        ),
-        (
-            r#", "roles": ["a"]"#.to_owned(),
-            "",
-            "'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable",
-        ),
-        (
-            of(r#", "roles": ["b", "a", "b", "a"]"#),
-            "",
-            "'FrameworkInfo.roles' contains duplicate items: { a, b }",
-        ),
-        (
-            r#", "failover_timeout": 1e12"#.to_owned(),
-            "",
-            "The framework failover_timeout (1e+12) is invalid",
-        ),
-        (
-            of(
-                r#", "roles": "a", "offer_filters": {"a": {"min_allocatable_resources": {"quantities": [{}]}}}"#,
-            ),
-            "",
-            "Resource quantities must contain at least one quantity",
-        ),
-        (
-            of(
-                r#", "roles": "a", "offer_filters": {"a": {"min_allocatable_resources": {"quantities": [{"quantities": {"cpus": {"value": -1}}}]}}}"#,
-            ),
-            "",
-            "Invalid resource quantity for 'cpus': Negative values not supported",
-        ),
-        (
-            of(r#", "roles": "a""#),
-            r#", "offer_constraints": {"role_constraints": {"a": {}}}"#,
-            "offer_constraints.role_constraints[a].groups is `empty`: expected one group or more",
-        ),
-    ] {
+    for [framework, more, words] in rows(
+        r#"
+        MULTI, "role": "a", "roles": ["a"] |  | 'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable
+        , "roles": ["a"] |  | 'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable
+        MULTI, "roles": ["b", "a", "b", "a"] |  | 'FrameworkInfo.roles' contains duplicate items: { a, b }
+        , "failover_timeout": 1e12 |  | The framework failover_timeout (1e+12) is invalid
+        MULTI, "roles": "a", "offer_filters": {"a": {"min_allocatable_resources": {"quantities": [{}]}}} |  | Resource quantities must contain at least one quantity
+        MULTI, "roles": "a", "offer_filters": {"a": {"min_allocatable_resources": {"quantities": [{"quantities": {"cpus": {"value": -1}}}]}}} |  | Invalid resource quantity for 'cpus': Negative values not supported
+        MULTI, "roles": "a" | , "offer_constraints": {"role_constraints": {"a": {}}} | offer_constraints.role_constraints[a].groups is `empty`: expected one group or more
+    "#,
+    ) {
+        let framework = framework.replace("MULTI,", &format!("{multi},"));
         let said = said(&info(more, &framework)).unwrap();
         let words = words.to_owned();
         assert_eq!(
@@ -629,25 +587,15 @@ fn operator_calls_are_converted() {
         reserve(&more).unwrap_err().to_string(),
         "Failed to validate master::Call: reserve_resources.source is `cpus:2`: expected the same as `resources` but for their reservations"
     );
-    for (text, words) in [
-        (r#"{}"#, "Expecting 'type' to be present"),
-        (
-            r#"{"type": "TEARDOWN"}"#,
-            "Expecting 'teardown' to be present",
-        ),
-        (
-            r#"{"type": "SET_QUOTA", "set_quota": {"quota_request": {"role": "a", "guarantee": {"name": "ports", "type": "RANGES", "ranges": {"range": {"begin": 1, "end": 2}}}}}}"#,
-            "set_quota.quota_request.guarantee",
-        ),
-        (
-            r#"{"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1}]}}"#,
-            "update_weights.weight_infos[0].role",
-        ),
-        (
-            r#"{"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1, "role": "a"}, {"weight": 2, "role": "a"}]}}"#,
-            "update_weights.weight_infos[1].role",
-        ),
-    ] {
+    for [text, words] in rows(
+        r#"
+        {} | Expecting 'type' to be present
+        {"type": "TEARDOWN"} | Expecting 'teardown' to be present
+        {"type": "SET_QUOTA", "set_quota": {"quota_request": {"role": "a", "guarantee": {"name": "ports", "type": "RANGES", "ranges": {"range": {"begin": 1, "end": 2}}}}}} | set_quota.quota_request.guarantee
+        {"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1}]}} | update_weights.weight_infos[0].role
+        {"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"weight": 1, "role": "a"}, {"weight": 2, "role": "a"}]}} | update_weights.weight_infos[1].role
+    "#,
+    ) {
         let refused = said(text).unwrap_err().to_string();
         let words = format!("Failed to validate master::Call: {words}");
         assert!(refused.starts_with(&words), "{refused}");

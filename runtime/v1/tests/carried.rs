@@ -8,6 +8,7 @@ mod chance;
 
 use chance::Chance;
 use meros_v1::{Limits, convert, json, protobuf, schema};
+use testkit::rows;
 
 /// SPEC 2.8, Labels: a list of keys, possibly repeated or without a value.
 #[test]
@@ -215,14 +216,13 @@ fn limits_of_tasks_are_carried_and_others_refused() {
     let told = schema::TaskInfo::from(&task);
     assert_eq!(told.limits["cpus"].value, 1.5);
     assert_eq!(told.limits["mem"].value, f64::INFINITY);
-    for (limits, problem) in [
-        (
-            r#"{"disk":{"value":1}}"#,
-            "Only cpus and mem may be included",
-        ),
-        (r#"{"cpus":{"value":-1}}"#, "limits[cpus]"),
-        (r#"{"mem":{"value":"NaN"}}"#, "limits[mem]"),
-    ] {
+    for [limits, problem] in rows(
+        r#"
+        {"disk":{"value":1}} | Only cpus and mem may be included
+        {"cpus":{"value":-1}} | limits[cpus]
+        {"mem":{"value":"NaN"}} | limits[mem]
+    "#,
+    ) {
         let error = read(limits).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     }

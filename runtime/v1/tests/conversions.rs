@@ -17,6 +17,7 @@ use meros_v1::schema::allocator::quota::QuotaConfig;
 use meros_v1::schema::scheduler::OfferConstraints;
 use meros_v1::schema::{self, scheduler};
 use meros_v1::{Invalid, Limits, convert, json};
+use testkit::rows;
 
 #[test]
 fn resources_and_attributes_survive_a_round_trip() {
@@ -175,47 +176,27 @@ fn incomplete_checks_are_refused_in_mesos_words() {
         );
         refused::<schema::TaskInfo, protocol::TaskInfo>(&task, words);
     };
-    for (check, words) in [
-        ("{}", "HealthCheck must specify 'type'"),
-        (
-            r#"{"type": "UNKNOWN"}"#,
-            "'UNKNOWN' is not a valid health check type",
-        ),
-        (
-            r#"{"type": "COMMAND"}"#,
-            "Expecting 'command' to be set for COMMAND health check",
-        ),
-        (
-            r#"{"type": "COMMAND", "command": {"shell": true}}"#,
-            "Command health check must contain 'shell command'",
-        ),
-        (
-            r#"{"type": "HTTP"}"#,
-            "Expecting 'http' to be set for HTTP health check",
-        ),
-        (
-            r#"{"type": "TCP", "tcp": {"port": 1}, "grace_period_seconds": -1}"#,
-            "Expecting 'grace_period_seconds' to be non-negative",
-        ),
-    ] {
+    for [check, words] in rows(
+        r#"
+        {} | HealthCheck must specify 'type'
+        {"type": "UNKNOWN"} | 'UNKNOWN' is not a valid health check type
+        {"type": "COMMAND"} | Expecting 'command' to be set for COMMAND health check
+        {"type": "COMMAND", "command": {"shell": true}} | Command health check must contain 'shell command'
+        {"type": "HTTP"} | Expecting 'http' to be set for HTTP health check
+        {"type": "TCP", "tcp": {"port": 1}, "grace_period_seconds": -1} | Expecting 'grace_period_seconds' to be non-negative
+    "#,
+    ) {
         let words = format!("Task uses invalid health check: {words}");
         refused_task(&format!(r#""health_check": {check}"#), &words);
     }
-    for (check, words) in [
-        ("{}", "CheckInfo must specify 'type'"),
-        (
-            r#"{"type": "TCP"}"#,
-            "Expecting 'tcp' to be set for TCP check",
-        ),
-        (
-            r#"{"type": "COMMAND", "command": {"command": {"shell": false}}}"#,
-            "Command check must contain 'executable path'",
-        ),
-        (
-            r#"{"type": "TCP", "tcp": {"port": 1}, "delay_seconds": -0.5}"#,
-            "Expecting 'delay_seconds' to be non-negative",
-        ),
-    ] {
+    for [check, words] in rows(
+        r#"
+        {} | CheckInfo must specify 'type'
+        {"type": "TCP"} | Expecting 'tcp' to be set for TCP check
+        {"type": "COMMAND", "command": {"command": {"shell": false}}} | Command check must contain 'executable path'
+        {"type": "TCP", "tcp": {"port": 1}, "delay_seconds": -0.5} | Expecting 'delay_seconds' to be non-negative
+    "#,
+    ) {
         let words = format!("Task uses invalid check: {words}");
         refused_task(&format!(r#""check": {check}"#), &words);
     }
@@ -235,56 +216,22 @@ fn unsupported_fields_are_refused_by_name() {
     let refused_task = |more: &str, words| {
         refused::<schema::TaskInfo, protocol::TaskInfo>(&task(more), words);
     };
-    for (container, words) in [
-        (
-            r#""type": "DOCKER", "docker": {"image": "busybox", "port_mappings": [{"host_port": 80, "container_port": 65536}]}"#,
-            "container.docker.port_mappings[0].container_port is `65536`: expected at most 65535",
-        ),
-        (
-            r#""type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "name", "value": "n"}]}"#,
-            "Parameter in DockerInfo must not be 'name'",
-        ),
-        (
-            r#""type": "DOCKER""#,
-            "DockerInfo 'docker' is not set for DOCKER typed ContainerInfo",
-        ),
-        (
-            r#""type": "MESOS", "mesos": {"image": {"type": "APPC"}}"#,
-            "container.mesos.image.type is `APPC`: expected DOCKER",
-        ),
-        (
-            r#""type": "DOCKER", "docker": {"image": "busybox"}, "network_infos": [{"name": "net"}]"#,
-            "container.network_infos[0].name is `net`: expected none, since `docker.network` is not USER",
-        ),
-        (
-            r#""type": "MESOS", "network_infos": [{"port_mappings": [{"host_port": 80, "container_port": 80}]}]"#,
-            "container.network_infos[0].port_mappings is `set`: expected none without `name`, in the network of the host",
-        ),
-        (
-            r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW"}]"#,
-            "Invalid volume: Only one of them should be set: 'host_path', 'image' and 'source'",
-        ),
-        (
-            r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SECRET"}}]"#,
-            "Invalid volume: 'source.secret' is not set for SECRET volume",
-        ),
-        (
-            r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SANDBOX_PATH", "sandbox_path": {"type": "PARENT", "path": "b"}}}]"#,
-            "container.volumes[0].source.sandbox_path.type is `PARENT`: expected SELF",
-        ),
-        (
-            r#""type": "MESOS", "linux_info": {"seccomp": {}}"#,
-            "container.linux_info.seccomp is `both or neither`: expected either `profile_name` or `unconfined` as true",
-        ),
-        (
-            r#""type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2, "hard": 1}]}"#,
-            "container.rlimit_info.rlimits[0].soft is `2`: expected at most 1, as `hard`",
-        ),
-        (
-            r#""type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2}]}"#,
-            "container.rlimit_info.rlimits[0].hard is `only one of two`: expected both or neither of `soft` and `hard`",
-        ),
-    ] {
+    for [container, words] in rows(
+        r#"
+        "type": "DOCKER", "docker": {"image": "busybox", "port_mappings": [{"host_port": 80, "container_port": 65536}]} | container.docker.port_mappings[0].container_port is `65536`: expected at most 65535
+        "type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "name", "value": "n"}]} | Parameter in DockerInfo must not be 'name'
+        "type": "DOCKER" | DockerInfo 'docker' is not set for DOCKER typed ContainerInfo
+        "type": "MESOS", "mesos": {"image": {"type": "APPC"}} | container.mesos.image.type is `APPC`: expected DOCKER
+        "type": "DOCKER", "docker": {"image": "busybox"}, "network_infos": [{"name": "net"}] | container.network_infos[0].name is `net`: expected none, since `docker.network` is not USER
+        "type": "MESOS", "network_infos": [{"port_mappings": [{"host_port": 80, "container_port": 80}]}] | container.network_infos[0].port_mappings is `set`: expected none without `name`, in the network of the host
+        "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW"}] | Invalid volume: Only one of them should be set: 'host_path', 'image' and 'source'
+        "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SECRET"}}] | Invalid volume: 'source.secret' is not set for SECRET volume
+        "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SANDBOX_PATH", "sandbox_path": {"type": "PARENT", "path": "b"}}}] | container.volumes[0].source.sandbox_path.type is `PARENT`: expected SELF
+        "type": "MESOS", "linux_info": {"seccomp": {}} | container.linux_info.seccomp is `both or neither`: expected either `profile_name` or `unconfined` as true
+        "type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2, "hard": 1}]} | container.rlimit_info.rlimits[0].soft is `2`: expected at most 1, as `hard`
+        "type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2}]} | container.rlimit_info.rlimits[0].hard is `only one of two`: expected both or neither of `soft` and `hard`
+    "#,
+    ) {
         refused_task(&format!(r#""container": {{{container}}}"#), words);
     }
     refused_task(
@@ -332,16 +279,12 @@ fn an_empty_container_info_means_no_container() {
 // Covers 2.4 Offer constraints.
 #[test]
 fn empty_constraints_are_refused() {
-    for (text, words) in [
-        (
-            r#"{"role_constraints": {"ads": {}}}"#,
-            "offer_constraints.role_constraints[ads].groups is `empty`: expected one group or more",
-        ),
-        (
-            r#"{"role_constraints": {"ads": {"groups": {}}}}"#,
-            "offer_constraints.role_constraints[ads].groups[0].attribute_constraints is `empty`: expected one constraint or more",
-        ),
-    ] {
+    for [text, words] in rows(
+        r#"
+        {"role_constraints": {"ads": {}}} | offer_constraints.role_constraints[ads].groups is `empty`: expected one group or more
+        {"role_constraints": {"ads": {"groups": {}}}} | offer_constraints.role_constraints[ads].groups[0].attribute_constraints is `empty`: expected one constraint or more
+    "#,
+    ) {
         let constraints: OfferConstraints = json::read(text.as_bytes(), Limits::default()).unwrap();
         assert_eq!(
             convert::demands(Some(&constraints), &Default::default())

@@ -10,6 +10,7 @@ mod chance;
 use chance::{Chance, fill};
 use meros_v1::schema::{agent, executor, master, scheduler};
 use meros_v1::{Invalid, Limits, Message, json, protobuf};
+use testkit::rows;
 
 fn check_forms<M: Message + Default + PartialEq>(name: &str) {
     for seed in 0..50 {
@@ -147,18 +148,14 @@ fn errors_have_the_path_of_the_field() {
 // Covers 2.1 400.
 #[test]
 fn a_duplicate_field_is_refused_with_its_path() {
-    for (text, path) in [
-        (r#"{"type": "KILL", "type": "REVIVE"}"#, "type"),
-        (r#"{"type": null, "type": "REVIVE"}"#, "type"),
-        (
-            r#"{"revive": {"roles": ["a"], "roles": ["b"]}}"#,
-            "revive.roles",
-        ),
-        (
-            r#"{"accept": {"operations": [{}, {"launch": {}, "launch": {}}]}}"#,
-            "accept.operations[1].launch",
-        ),
-    ] {
+    for [text, path] in rows(
+        r#"
+        {"type": "KILL", "type": "REVIVE"} | type
+        {"type": null, "type": "REVIVE"} | type
+        {"revive": {"roles": ["a"], "roles": ["b"]}} | revive.roles
+        {"accept": {"operations": [{}, {"launch": {}, "launch": {}}]}} | accept.operations[1].launch
+    "#,
+    ) {
         let words = format!("{path} is `there twice`: expected each field once");
         refused(text, &words);
     }
@@ -241,20 +238,16 @@ fn a_top_level_list_is_read_to_its_end() {
     assert_eq!(two.len(), 2);
     assert_eq!(read(r#"{"hostname": "a"}"#).unwrap(), two[..1]);
     assert_eq!(read("[]"), Ok(Vec::new()));
-    for (text, words) in [
-        ("", "Failed to parse body into JSON: EOF"),
-        (
-            r#"[{}],"x":1"#,
-            "Failed to parse body into JSON: trailing characters",
-        ),
-        (r#"[{"hostname": 7}]"#, "machines[0].hostname is `7`"),
-        (r#""a""#, "machines is `a`"),
-        ("[[]]", "machines[0] is `a list`"),
-        (
-            r#"[{"ip": "a", "ip": "b"}]"#,
-            "machines[0].ip is `there twice`",
-        ),
-    ] {
+    for [text, words] in rows(
+        r#"
+         | Failed to parse body into JSON: EOF
+        [{}],"x":1 | Failed to parse body into JSON: trailing characters
+        [{"hostname": 7}] | machines[0].hostname is `7`
+        "a" | machines is `a`
+        [[]] | machines[0] is `a list`
+        [{"ip": "a", "ip": "b"}] | machines[0].ip is `there twice`
+    "#,
+    ) {
         let found = read(text).unwrap_err().to_string();
         assert!(found.starts_with(words), "{text}: {found}");
     }

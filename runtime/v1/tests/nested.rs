@@ -6,6 +6,7 @@ use meros_v1::convert::operator::nested::{NestedCall, nested_call};
 use meros_v1::convert::operator::process_io::{ProcessInput, Records, process_input, record};
 use meros_v1::schema::agent::{Call, ProcessIO, ProcessIODataType};
 use meros_v1::{Form, Limits, json};
+use testkit::rows;
 
 fn read(text: &str) -> Call {
     json::read(text.as_bytes(), Limits::default()).unwrap()
@@ -144,29 +145,16 @@ fn input_is_decoded_or_refused_in_mesos_words() {
     );
     let data = r#"{"type": "DATA", "data": {"type": "STDIN", "data": "aGk="}}"#;
     assert_eq!(io(data), Ok(ProcessInput::Data("hi".into())));
-    for (text, words) in [
-        ("{}", "Expecting 'process_io.type' to be present"),
-        (
-            r#"{"type": "CONTROL"}"#,
-            "Expecting 'process_io.control' to be present",
-        ),
-        (
-            r#"{"type": "CONTROL", "control": {"type": "TTY_INFO", "tty_info": {}}}"#,
-            "Expecting 'tty_info.window_size' to be present",
-        ),
-        (
-            r#"{"type": "CONTROL", "control": {"type": "HEARTBEAT"}}"#,
-            "Expecting 'process_io.control.heartbeat' to be present",
-        ),
-        (
-            r#"{"type": "DATA", "data": {"type": "STDOUT", "data": "aGk="}}"#,
-            "Expecting 'process_io.data.type' to be 'STDIN'",
-        ),
-        (
-            r#"{"type": "DATA", "data": {"type": "STDIN"}}"#,
-            "Expecting 'process_io.data.data' to be present",
-        ),
-    ] {
+    for [text, words] in rows(
+        r#"
+        {} | Expecting 'process_io.type' to be present
+        {"type": "CONTROL"} | Expecting 'process_io.control' to be present
+        {"type": "CONTROL", "control": {"type": "TTY_INFO", "tty_info": {}}} | Expecting 'tty_info.window_size' to be present
+        {"type": "CONTROL", "control": {"type": "HEARTBEAT"}} | Expecting 'process_io.control.heartbeat' to be present
+        {"type": "DATA", "data": {"type": "STDOUT", "data": "aGk="}} | Expecting 'process_io.data.type' to be 'STDIN'
+        {"type": "DATA", "data": {"type": "STDIN"}} | Expecting 'process_io.data.data' to be present
+    "#,
+    ) {
         assert_eq!(io(text), Err(words.to_owned()));
     }
     let first =

@@ -211,10 +211,7 @@ mod tests {
         let peer = (0..40u64, any::<bool>());
         let roles = prop::collection::vec((0..3u8, peer), 5);
         roles.prop_map(|roles| {
-            let mut members = Members {
-                voters: vec![1],
-                ..Members::default()
-            };
+            let mut members = Members::of([1]);
             let mut peers = BTreeMap::new();
             for (id, (role, (matched, alive))) in (2..).zip(roles) {
                 match role {

@@ -259,10 +259,7 @@ pub fn fill(log: &mut impl LogStore, dump: &Dump, identity: Identity) -> Result<
     let snapshot = Snapshot {
         index,
         term,
-        members: Members {
-            voters: vec![identity.id],
-            ..Members::default()
-        },
+        members: Members::of([identity.id]),
         data: dump.content.clone(),
     };
     let hard = HardState {

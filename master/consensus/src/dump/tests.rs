@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use testkit::assert_contains;
+
 use super::*;
 use crate::log::{EntryKind, Loaded};
 use crate::store::memory_log::MemoryLog;
@@ -81,10 +83,7 @@ fn survive(log: &mut impl LogStore) {
     let snapshot = Snapshot {
         index: 3,
         term: 2,
-        members: Members {
-            voters: vec![1, 2, 3],
-            ..Members::default()
-        },
+        members: Members::of([1, 2, 3]),
         data: counts.content(),
     };
     log.compact(&snapshot, 2).unwrap();
@@ -111,10 +110,7 @@ fn check_restored(loaded: &Loaded) {
     assert_eq!(loaded.identity, Some(new_member()));
     assert_eq!((loaded.snapshot.index, loaded.snapshot.term), (5, 2));
     assert_eq!(loaded.snapshot.data, &b"\x61\x02\x62\x01\x63\x01"[..]);
-    let alone = Members {
-        voters: vec![1],
-        ..Members::default()
-    };
+    let alone = Members::of([1]);
     assert_eq!(loaded.snapshot.members, alone);
     let hard = HardState {
         term: 2,
@@ -248,10 +244,7 @@ fn interrupted_restore_is_cleaned_up() {
     let error = restore(&dir, &dump(), new_member())
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("another process is restoring there"),
-        "{error}"
-    );
+    assert_contains!(error, "another process is restoring there");
     half.claim(Identity { id: 7, group: 7 }).unwrap();
     drop(half);
     restore(&dir, &dump(), new_member()).unwrap();

@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// Three members after so many commits: the group, its leader and a follower.
+pub(super) fn led(seed: u64, commits: usize) -> (Group, u64, u64) {
+    let mut group = Group::new(seed, 3);
+    group.commit(commits);
+    group.ticks(5);
+    let leader = group.leader().unwrap();
+    (group, leader, if leader == 1 { 2 } else { 1 })
+}
+
 impl Group {
     /// The members according to the leader.
     pub(super) fn belonging(&self) -> Vec<u64> {
@@ -98,11 +107,7 @@ impl Group {
                     self.until("the change of members", 400, |group| {
                         group.ends.contains_key(&ticket)
                     });
-                    assert!(
-                        matches!(self.ends[&ticket], Ok(Done::Members { .. })),
-                        "{:?}",
-                        self.ends[&ticket]
-                    );
+                    assert_matches!(self.ends[&ticket], Ok(Done::Members { .. }));
                     return;
                 }
                 Err(_) => self.ticks(3),

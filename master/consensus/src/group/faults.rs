@@ -2,6 +2,7 @@
 //! follower.
 
 use super::*;
+use crate::wire::{Message, MessageKind};
 
 /// Crashes the leader after this many small actions: a turn, a sync, a packet. Returns whether it
 /// crashed during the operation.
@@ -72,9 +73,7 @@ fn unsynced_votes_are_never_sent() {
 
 #[test]
 fn leader_without_incoming_packets_steps_down() {
-    let mut group = Group::new(21, 3);
-    let leader = group.elect();
-    group.ticks(5);
+    let (mut group, leader, _) = led(21, 1);
     for other in [1, 2, 3].into_iter().filter(|id| *id != leader) {
         group.cut.insert((other, leader));
     }
@@ -87,12 +86,8 @@ fn leader_without_incoming_packets_steps_down() {
 #[test]
 fn follower_with_broken_uplink_starts_no_election() {
     for seed in 90..95 {
-        let mut group = Group::new(seed, 3);
-        group.commit(1);
-        group.ticks(5);
-        let leader = group.leader().unwrap();
+        let (mut group, leader, follower) = led(seed, 1);
         let term = group.status(leader).now.term;
-        let follower = if leader == 1 { 2 } else { 1 };
         group.cut.insert((follower, leader));
         for _ in 0..20 {
             group.ticks(30);
@@ -108,12 +103,8 @@ fn follower_with_broken_uplink_starts_no_election() {
 
 #[test]
 fn flapping_follower_does_not_unseat_the_leader() {
-    let mut group = Group::new(22, 3);
-    group.commit(1);
-    group.ticks(5);
-    let leader = group.leader().unwrap();
+    let (mut group, leader, follower) = led(22, 1);
     let term = group.status(leader).now.term;
-    let follower = if leader == 1 { 2 } else { 1 };
     for _ in 0..10 {
         group.isolate(&[follower]);
         group.ticks(60);
@@ -132,47 +123,29 @@ fn flapping_follower_does_not_unseat_the_leader() {
 #[test]
 fn late_rejection_does_not_set_the_leader_back() {
     // raft 0.7.0 moves `next` to or below the matched index on a late rejection.
-    let mut group = Group::new(23, 3);
-    group.commit(30);
-    group.ticks(5);
-    let leader = group.leader().unwrap();
-    let follower = if leader == 1 { 2 } else { 1 };
+    let (mut group, leader, follower) = led(23, 30);
     let term = group.status(leader).now.term;
     let matched = group.status(leader).peers[&follower].matched;
     group.replica(leader).unreachable(follower);
-    let rejection = crate::wire::Message {
-        kind: crate::wire::MessageKind::Appended,
-        to: leader,
-        from: follower,
-        term,
+    let rejection = Message {
         log_term: 1,
         index: matched,
-        entries: Vec::new(),
-        commit: 0,
-        commit_term: 0,
         reject: true,
         reject_hint: 2,
-        context: Vec::new(),
+        ..Message::plain(MessageKind::Appended, follower, leader, term)
     };
     let refused = group
         .replica(leader)
         .step(follower, Packet::Raft(rejection))
         .unwrap_err();
-    assert!(
-        matches!(refused, crate::wire::Refused::Useless { .. }),
-        "{refused}"
-    );
+    assert_matches!(refused, crate::wire::Refused::Useless { .. });
     group.commit(1);
     group.settle();
 }
 
 #[test]
 fn restart_with_an_old_snapshot_catches_up() {
-    let mut group = Group::new(24, 3);
-    group.commit(50);
-    group.ticks(10);
-    let leader = group.leader().unwrap();
-    let follower = if leader == 1 { 2 } else { 1 };
+    let (mut group, _, follower) = led(24, 50);
     group.power_off(follower);
     let snapshot = group.members[&follower].memory_log.disk.snapshot.index;
     group.commit(150);

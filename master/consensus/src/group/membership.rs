@@ -176,10 +176,7 @@ fn lagging_or_silent_learner_is_not_promoted() {
     }
     group.pump(leader);
     let reason = group.refusal(MembershipChange::Promote(4));
-    assert!(
-        matches!(reason, Unsafe::Lags { id: 4, max: 5, .. }),
-        "{reason}"
-    );
+    assert_matches!(reason, Unsafe::Lags { id: 4, max: 5, .. });
     group.ticks(30);
     assert_eq!(
         group.refusal(MembershipChange::Promote(4)),
@@ -211,11 +208,7 @@ fn a_second_change_waits_for_the_first() {
 
 #[test]
 fn wiped_member_returns_under_a_new_id() {
-    let mut group = Group::new(60, 3);
-    group.commit(30);
-    group.ticks(5);
-    let leader = group.elect();
-    let wiped = if leader == 1 { 2 } else { 1 };
+    let (mut group, _, wiped) = led(60, 30);
     group.members.remove(&wiped);
     // Its directory is empty and it has a new id: it is no candidate before it is added.
     group.put(9);
@@ -234,11 +227,7 @@ fn wiped_member_returns_under_a_new_id() {
 
 #[test]
 fn member_removed_while_down_disturbs_no_one() {
-    let mut group = Group::new(61, 3);
-    group.commit(5);
-    group.ticks(5);
-    let leader = group.elect();
-    let gone = if leader == 1 { 2 } else { 1 };
+    let (mut group, leader, gone) = led(61, 5);
     group.power_off(gone);
     group.ticks(30);
     group.change(MembershipChange::Remove(gone));

@@ -31,7 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use testkit::assert_matches;
 
+use self::ask::led;
 pub(crate) use self::ledger::Ledger;
 use crate::core::{MembershipChange, ReadId, Rejected, Role, Settings, Status};
 use crate::log::{Identity, LogStore, Members, Write};
@@ -142,10 +144,7 @@ impl Group {
             delivered: 0,
             crash_countdown: None,
         };
-        let members = Members {
-            voters: (1..=size).collect(),
-            ..Members::default()
-        };
+        let members = Members::of(1..=size);
         for id in 1..=size {
             group.put(id);
             let write = bootstrap(members.clone(), &Ledger::default()).unwrap();

@@ -43,10 +43,7 @@ fn elections_depend_only_on_the_seed() {
 
 #[test]
 fn many_proposals_between_two_turns_are_one_write() {
-    let mut group = Group::new(3, 3);
-    group.commit(1);
-    group.ticks(5);
-    let leader = group.leader().unwrap();
+    let (mut group, leader, _) = led(3, 1);
     let writes = group.members[&leader].memory_log.writes;
     let tickets: Vec<Ticket> = (0..500).map(|_| group.propose(leader).unwrap().0).collect();
     group.pump(leader);
@@ -135,26 +132,16 @@ fn lease_reads_need_the_setting_and_a_valid_lease() {
 
 #[test]
 fn proposals_are_refused_during_a_handover() {
-    let mut group = Group::new(8, 3);
-    group.commit(5);
-    group.ticks(5);
-    let old = group.leader().unwrap();
-    let to = if old == 1 { 2 } else { 1 };
+    let (mut group, old, to) = led(8, 5);
     group.replica(old).transfer(to).unwrap();
     let refused = group.propose(old).unwrap_err();
-    assert!(
-        matches!(refused, Rejected::Transferring { .. }),
-        "{refused}"
-    );
+    assert_matches!(refused, Rejected::Transferring { .. });
     group.pump(old);
     group.until("the new leader", 5, |group| group.leader() == Some(to));
     let refused = group.propose(old).unwrap_err();
     assert_eq!(refused, Rejected::NotLeader { leader: Some(to) });
     let refused = group.replica(to).transfer(9).unwrap_err();
-    assert!(
-        matches!(refused, Rejected::CannotLead { to: 9, .. }),
-        "{refused}"
-    );
+    assert_matches!(refused, Rejected::CannotLead { to: 9, .. });
     group.settle();
 }
 
@@ -175,10 +162,7 @@ fn a_slow_disk_rejects_proposals_with_a_reason() {
             break;
         }
     }
-    assert!(
-        matches!(rejected, Some(Rejected::DiskBehind { entries: 100, .. })),
-        "{rejected:?}"
-    );
+    assert_matches!(rejected, Some(Rejected::DiskBehind { entries: 100, .. }));
     group.settle();
 }
 
@@ -205,9 +189,7 @@ fn uncommitted_proposals_are_bounded() {
 
 #[test]
 fn isolated_leader_steps_down_and_loses_its_proposals() {
-    let mut group = Group::new(11, 3);
-    let leader = group.elect();
-    group.ticks(5);
+    let (mut group, leader, _) = led(11, 1);
     group.isolate(&[leader]);
     let (ticket, value) = group.propose(leader).unwrap();
     group.ticks(40);
@@ -222,9 +204,7 @@ fn isolated_leader_steps_down_and_loses_its_proposals() {
 
 #[test]
 fn duplicate_proposal_is_applied_once() {
-    let mut group = Group::new(12, 3);
-    let leader = group.elect();
-    group.ticks(5);
+    let (mut group, leader, to) = led(12, 1);
     let (ticket, value) = group.propose(leader).unwrap();
     group
         .replica(leader)
@@ -232,7 +212,6 @@ fn duplicate_proposal_is_applied_once() {
         .unwrap();
     group.ticks(10);
     assert!(matches!(group.ends[&ticket], Ok(Done::Applied { .. })));
-    let to = if leader == 1 { 2 } else { 1 };
     group.replica(leader).transfer(to).unwrap();
     group.ticks(10);
     group.ends.clear();
@@ -251,11 +230,7 @@ fn duplicate_proposal_is_applied_once() {
 
 #[test]
 fn followers_learn_commits_within_a_tick() {
-    let mut group = Group::new(13, 3);
-    group.commit(3);
-    group.ticks(5);
-    let leader = group.leader().unwrap();
-    let follower = if leader == 1 { 2 } else { 1 };
+    let (mut group, leader, follower) = led(13, 3);
     let propose = |group: &mut Group| {
         let (ticket, value) = group.propose(leader).unwrap();
         group.pump(leader);

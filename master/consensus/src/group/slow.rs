@@ -7,11 +7,9 @@ use super::*;
 const SLOW: u64 = 70;
 
 /// A group with an established leader, and its followers.
-fn led(seed: u64) -> (Group, u64, Vec<u64>) {
-    let mut group = Group::new(seed, 3);
-    group.commit(3);
-    group.ticks(20);
-    let leader = group.leader().unwrap();
+fn calm(seed: u64) -> (Group, u64, Vec<u64>) {
+    let (mut group, leader, _) = led(seed, 3);
+    group.ticks(15);
     let followers = (1..=3).filter(|id| *id != leader).collect();
     (group, leader, followers)
 }
@@ -35,7 +33,7 @@ fn nobody_is_silent(group: &mut Group, leader: u64, ticks: u64) {
 #[test]
 fn leader_with_a_slow_disk_keeps_leading() {
     for seed in 50..55 {
-        let (mut group, leader, followers) = led(seed);
+        let (mut group, leader, followers) = calm(seed);
         group.slow.insert(leader, SLOW);
         nobody_is_silent(&mut group, leader, 10 * SLOW);
         let done = group.ends.values().filter(|end| end.is_ok()).count() as u64;
@@ -54,7 +52,7 @@ fn leader_with_a_slow_disk_keeps_leading() {
 #[test]
 fn follower_with_a_slow_disk_delays_no_commit() {
     for seed in 60..65 {
-        let (mut group, leader, followers) = led(seed);
+        let (mut group, leader, followers) = calm(seed);
         group.slow.insert(followers[0], SLOW);
         let before = group.acknowledged.len();
         nobody_is_silent(&mut group, leader, 10 * SLOW);
@@ -66,7 +64,7 @@ fn follower_with_a_slow_disk_delays_no_commit() {
 
 #[test]
 fn slow_disks_batch_more_per_write() {
-    let (mut group, leader, _) = led(70);
+    let (mut group, leader, _) = calm(70);
     for id in 1..=3 {
         group.slow.insert(id, SLOW);
     }
@@ -81,7 +79,7 @@ fn slow_disks_batch_more_per_write() {
 #[test]
 fn crashes_with_slow_disks_lose_nothing() {
     for seed in 80..110 {
-        let (mut group, leader, followers) = led(seed);
+        let (mut group, leader, followers) = calm(seed);
         for id in 1..=3 {
             let ticks = group.rng.random_range(0..SLOW);
             group.slow.insert(id, ticks);
@@ -125,7 +123,7 @@ fn go_on(group: &mut Group, ticks: u64) -> Option<u64> {
 #[test]
 fn leader_with_a_hung_disk_hands_over() {
     for seed in 130..140 {
-        let (mut group, old, _) = led(seed);
+        let (mut group, old, _) = calm(seed);
         let hangs = 10 * group.settings.election_ticks as u64;
         group.slow.insert(old, HANGS);
         let term = group.status(old).now.term;
@@ -152,7 +150,7 @@ fn leader_with_a_hung_disk_hands_over() {
 
 #[test]
 fn reads_report_a_hung_disk() {
-    let (mut group, old, _) = led(141);
+    let (mut group, old, _) = calm(141);
     group.slow.insert(old, HANGS);
     let _ = group.propose(old);
     group.pump(old);
@@ -161,17 +159,14 @@ fn reads_report_a_hung_disk() {
     group.pump(old);
     group.ticks(group.settings.read_ticks_max + 5);
     let refused = group.reads.last();
-    assert!(
-        matches!(refused, Some(Err(Rejected::DiskHangs { ticks })) if *ticks >= 100),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Some(Err(Rejected::DiskHangs { ticks })) if *ticks >= 100);
     group.until_disk_answers(old);
     group.settle();
 }
 
 #[test]
 fn no_handover_without_a_majority_ahead() {
-    let (mut group, old, followers) = led(150);
+    let (mut group, old, followers) = calm(150);
     let term = group.status(old).now.term;
     group.slow.insert(old, HANGS);
     group.slow.insert(followers[0], HANGS);

@@ -1,6 +1,7 @@
 //! The encoding of the log's records: fixed bytes, and rejection of anything else.
 
 use proptest::prelude::*;
+use testkit::assert_contains;
 
 use super::*;
 
@@ -118,10 +119,9 @@ fn newer_version_or_other_type_is_refused() {
                     only 1: start the newer one";
     assert!(error.starts_with(expected), "{error}");
     let error = open(key, RecordType::Part, &seal(key, RecordType::Meta, b"body")).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("its record type is 0x6d, and 0x70 was expected")
+    assert_contains!(
+        error.to_string(),
+        "its record type is 0x6d, and 0x70 was expected"
     );
 }
 

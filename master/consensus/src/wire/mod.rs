@@ -92,6 +92,27 @@ pub struct Message {
     pub context: Vec<u8>,
 }
 
+#[cfg(test)]
+impl Message {
+    /// A message without entries, whose other fields are zero.
+    pub(crate) fn plain(kind: MessageKind, from: u64, to: u64, term: u64) -> Self {
+        Self {
+            kind,
+            to,
+            from,
+            term,
+            log_term: 0,
+            index: 0,
+            entries: Vec::new(),
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Vec::new(),
+        }
+    }
+}
+
 /// Identifies a snapshot. Equal heads mean equal content from any sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotHead {

@@ -14,18 +14,11 @@ fn entry(index: u64, term: u64) -> Entry {
 
 fn append() -> Message {
     Message {
-        kind: MessageKind::Append,
-        to: 1,
-        from: 2,
-        term: 5,
         log_term: 4,
         index: 10,
         entries: vec![entry(11, 4), entry(12, 5)],
         commit: 11,
-        commit_term: 0,
-        reject: false,
-        reject_hint: 0,
-        context: Vec::new(),
+        ..Message::plain(MessageKind::Append, 2, 1, 5)
     }
 }
 
@@ -35,10 +28,7 @@ fn chunk() -> Chunk {
         head: SnapshotHead {
             index: 9,
             term: 4,
-            members: Members {
-                voters: vec![1, 2, 3],
-                ..Members::default()
-            },
+            members: Members::of([1, 2, 3]),
             total: 10,
             crc: 7,
         },

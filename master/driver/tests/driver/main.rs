@@ -21,6 +21,7 @@ use runtime::{Instant, Timestamp};
 use scheduler_driver::{
     Acknowledgement, Calls, DriverRef, Ended, Scheduler, SchedulerDriver, Undelivered,
 };
+use testkit::{assert_contains, assert_matches, assert_starts};
 
 mod delivery;
 mod discovery;
@@ -33,6 +34,12 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 fn take(log: &Log) -> Vec<String> {
     std::mem::take(&mut log.lock().unwrap())
+}
+
+/// Checks the records since the last call; ` | ` separates them.
+#[track_caller]
+fn receives(log: &Log, expected: &str) {
+    assert_eq!(take(log).join(" | "), expected);
 }
 
 /// A master that records requests and accepts subscriptions, or refuses them as configured.
@@ -168,44 +175,38 @@ impl Handler<KillTask> for Master {
 /// A scheduler that records its callbacks.
 struct RecordingScheduler(Log);
 
+impl RecordingScheduler {
+    fn note(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+}
+
 impl Scheduler for RecordingScheduler {
     fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("subscribed {}", subscribed.framework_id));
+        self.note(format!("subscribed {}", subscribed.framework_id));
     }
     fn disconnected(&mut self, _: &mut Calls, reason: &str) {
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("disconnected: {reason}"));
+        self.note(format!("disconnected: {reason}"));
     }
     fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{} offers", offers.len()));
+        self.note(format!("{} offers", offers.len()));
         driver.decline(
             offers.into_iter().map(|offer| offer.id).collect(),
             Filters::default(),
         );
     }
     fn rescinded(&mut self, _: &mut Calls, offer: &OfferId) {
-        self.0.lock().unwrap().push(format!("rescinded {offer}"));
+        self.note(format!("rescinded {offer}"));
     }
     fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         let reason = status
             .reason
             .map(|reason| format!(" {reason}"))
             .unwrap_or_default();
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{} {}{reason}", status.task_id, status.state));
+        self.note(format!("{} {}{reason}", status.task_id, status.state));
     }
     fn updated(&mut self, _: &mut Calls, outcome: Result<(), &str>) {
-        self.0.lock().unwrap().push(format!("updated {outcome:?}"));
+        self.note(format!("updated {outcome:?}"));
     }
     fn undelivered(&mut self, _: &mut Calls, failed: &Undelivered) {
         let tasks: Vec<_> = failed.tasks.iter().map(ToString::to_string).collect();
@@ -215,10 +216,10 @@ impl Scheduler for RecordingScheduler {
             tasks.join(","),
             failed.error
         );
-        self.0.lock().unwrap().push(line);
+        self.note(line);
     }
     fn failed(&mut self, _: &mut Calls, reason: &str) {
-        self.0.lock().unwrap().push(format!("failed: {reason}"));
+        self.note(format!("failed: {reason}"));
     }
 }
 
@@ -326,10 +327,7 @@ fn early_events_follow_the_subscription() {
     simulate_driver(|fixture| async move {
         fixture.drive();
         fixture.settle().await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["subscribed m-0000", "rescinded early"]
-        );
+        receives(&fixture.callbacks, "subscribed m-0000 | rescinded early");
     });
 }
 
@@ -348,10 +346,7 @@ fn lost_link_leads_to_resubscription_and_resends() {
         fixture.settle().await;
         take(&fixture.callbacks);
         let requests = take(&fixture.requests);
-        assert!(
-            requests[0].starts_with(r#"subscribe "" suppressed []"#),
-            "{requests:?}"
-        );
+        assert_starts!(requests[0], r#"subscribe "" suppressed []"#);
         assert_eq!(
             requests[1..],
             ["suppress {}", "accept [OfferId(o)]", "kill t"]
@@ -359,23 +354,14 @@ fn lost_link_leads_to_resubscription_and_resends() {
 
         fixture.network.sever("master", "framework");
         fixture.pass(20).await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["disconnected: node lost: severed"]
-        );
+        receives(&fixture.callbacks, "disconnected: node lost: severed");
         assert!(take(&fixture.requests).is_empty());
         fixture.network.heal("master", "framework");
         fixture.pass(15).await;
         let requests = take(&fixture.requests);
-        assert!(
-            requests[0].starts_with(r#"subscribe "m-0000" suppressed ["*"]"#),
-            "{requests:?}"
-        );
+        assert_starts!(requests[0], r#"subscribe "m-0000" suppressed ["*"]"#);
         assert_eq!(requests[1..4], ["kill t", "reconcile t", "reconcile "]);
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["subscribed m-0000", "rescinded early"]
-        );
+        receives(&fixture.callbacks, "subscribed m-0000 | rescinded early");
     });
 }
 
@@ -394,7 +380,7 @@ fn reconciliation_backs_off_and_repeats_every_15_minutes() {
         fixture.pass(14 * 60 + 59).await;
         assert!(take(&fixture.requests).is_empty());
         fixture.pass(2).await;
-        assert_eq!(take(&fixture.requests), ["reconcile t", "reconcile "]);
+        receives(&fixture.requests, "reconcile t | reconcile ");
         fixture.pass(75).await; // after 10, 30 and 70 s
         assert_eq!(take(&fixture.requests), ["reconcile t"; 3]);
         fixture.update(TaskState::Running, None).await;
@@ -415,13 +401,10 @@ fn duplicate_update_is_delivered_once_acknowledged_twice() {
         fixture.update(TaskState::Running, Some(1)).await;
         fixture.update(TaskState::Running, Some(1)).await;
         fixture.update(TaskState::Finished, Some(2)).await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["t TASK_RUNNING", "t TASK_FINISHED"]
-        );
-        assert_eq!(
-            take(&fixture.requests),
-            ["acknowledge t 1", "acknowledge t 1", "acknowledge t 2"]
+        receives(&fixture.callbacks, "t TASK_RUNNING | t TASK_FINISHED");
+        receives(
+            &fixture.requests,
+            "acknowledge t 1 | acknowledge t 1 | acknowledge t 2",
         );
     });
 }
@@ -450,10 +433,7 @@ fn explicit_acknowledgement_waits_for_the_scheduler() {
         driver.acknowledge(&status).unwrap();
         fixture.settle().await;
         fixture.update(TaskState::Running, Some(1)).await;
-        assert_eq!(
-            take(&fixture.requests),
-            ["acknowledge t 1", "acknowledge t 1"]
-        );
+        receives(&fixture.requests, "acknowledge t 1 | acknowledge t 1");
         assert!(take(&fixture.callbacks).is_empty());
     });
 }
@@ -470,10 +450,7 @@ fn permanent_refusal_ends_the_driver() {
         );
         let driver = fixture.drive();
         assert_eq!(driver.ended().await, Ended::Failed { reason });
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["failed: roles: `a b` has a space"]
-        );
+        receives(&fixture.callbacks, "failed: roles: `a b` has a space");
         fixture.settle().await;
         assert!(driver.revive(BTreeSet::new()).is_err(), "it has stopped");
     });
@@ -531,10 +508,7 @@ fn launch_without_master_is_lost() {
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
         fixture.settle().await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["t TASK_LOST REASON_MASTER_DISCONNECTED"]
-        );
+        receives(&fixture.callbacks, "t TASK_LOST REASON_MASTER_DISCONNECTED");
     });
 }
 
@@ -546,7 +520,7 @@ fn confirmed_tear_down_ends_the_driver() {
         take(&fixture.requests);
         driver.stop(false).unwrap();
         assert_eq!(driver.ended().await, Ended::TornDown { confirmed: true });
-        assert_eq!(take(&fixture.requests), ["tear down"]);
+        receives(&fixture.requests, "tear down");
     });
 }
 

@@ -230,7 +230,7 @@ fn standby_waits_until_elected() {
     simulate_network(|network| async move {
         let fixture = StandbyFixture::begin(network, &[false]);
         fixture.pass(1).await;
-        assert_eq!(take(&fixture.callbacks), ["standing by"]);
+        receives(&fixture.callbacks, "standing by");
         let offer = OfferId::new("o").unwrap();
         fixture.driver.launch(vec![offer], vec![task()]).unwrap();
         fixture
@@ -239,10 +239,7 @@ fn standby_waits_until_elected() {
             .unwrap();
         fixture.tell(OffersMade { offers: vec![] });
         let refused = fixture.driver.put("key", vec![1]).await;
-        assert!(
-            matches!(refused, Err(StateError::NotLeading { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(StateError::NotLeading { .. }));
         let read = fixture.driver.get("key").await.unwrap().unwrap();
         assert_eq!((read.version, read.value), (7, b"key".to_vec()));
         fixture.pass(0).await;
@@ -253,7 +250,7 @@ fn standby_waits_until_elected() {
                 "undelivered kill: refused: this scheduler is a standby: only the leading one may do that"
             ]
         );
-        assert_eq!(take(&fixture.script.requests), Vec::<String>::new());
+        receives(&fixture.script.requests, "");
 
         let subscribed = subscribed();
         fixture.tell(SchedulerElected {
@@ -261,16 +258,10 @@ fn standby_waits_until_elected() {
         });
         fixture.tell(SchedulerElected { subscribed });
         fixture.pass(0).await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["elected", "subscribed", "key: true"],
-            "once"
-        );
-        assert_eq!(
-            take(&fixture.script.requests),
-            ["reconcile"],
-            "it asks what was left behind"
-        );
+        // Once.
+        receives(&fixture.callbacks, "elected | subscribed | key: true");
+        // It reconciles the tasks of the previous leader.
+        receives(&fixture.script.requests, "reconcile");
         assert_eq!(fixture.driver.put("key", vec![1]).await, Ok(8));
     });
 }
@@ -282,18 +273,12 @@ fn replaced_leader_starts_anew_as_standby() {
     simulate_network(|network| async move {
         let fixture = StandbyFixture::begin(network, &[true, true, false]);
         fixture.pass(1).await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["elected", "subscribed", "key: true"]
-        );
+        receives(&fixture.callbacks, "elected | subscribed | key: true");
         fixture.network.sever("master", "framework");
         fixture.network.heal("master", "framework");
         fixture.pass(2).await;
-        assert_eq!(
-            take(&fixture.callbacks),
-            ["disconnected", "subscribed"],
-            "it leads still"
-        );
+        // It still leads.
+        receives(&fixture.callbacks, "disconnected | subscribed");
         take(&fixture.script.requests);
         fixture.network.sever("master", "framework");
         fixture.network.heal("master", "framework");
@@ -310,7 +295,7 @@ fn replaced_leader_starts_anew_as_standby() {
                 "undelivered kill: the reliable sender has ended"
             ]
         );
-        assert_eq!(take(&fixture.script.requests), Vec::<String>::new());
+        receives(&fixture.script.requests, "");
         fixture.tell(FrameworkFailed {
             message: "the framework is over".to_owned(),
         });
@@ -330,7 +315,7 @@ fn reelected_scheduler_restores_initial_suppression() {
         fixture.pass(1).await;
         fixture.driver.suppress(BTreeSet::new()).unwrap();
         fixture.pass(0).await;
-        assert_eq!(take(&fixture.script.requests), ["suppress {}"]);
+        receives(&fixture.script.requests, "suppress {}");
         for is_replaced in [false, true] {
             fixture.network.sever("master", "framework");
             fixture.network.heal("master", "framework");
@@ -346,14 +331,11 @@ fn reelected_scheduler_restores_initial_suppression() {
         let subscribed = subscribed();
         fixture.tell(SchedulerElected { subscribed });
         fixture.pass(0).await;
-        assert_eq!(
-            take(&fixture.script.requests),
-            ["revive {\"*\"}", "reconcile"],
-            "before all else"
-        );
+        // Before all else.
+        receives(&fixture.script.requests, "revive {\"*\"} | reconcile");
         fixture.driver.suppress(BTreeSet::new()).unwrap();
         fixture.pass(0).await;
-        assert_eq!(take(&fixture.script.requests), ["suppress {}"]);
+        receives(&fixture.script.requests, "suppress {}");
     });
 }
 
@@ -364,26 +346,17 @@ fn state_reads_wait_for_a_master() {
         fixture.pass(1).await;
         let lost = fixture.driver.compare_and_set("lost", 3, vec![1]).await;
         assert!(matches!(lost, Err(StateError::Unknown { .. })), "{lost:?}");
-        assert_eq!(
-            take(&fixture.script.requests),
-            ["change lost expecting Some(3)"],
-            "it is not said twice"
-        );
+        // The call is not repeated.
+        receives(&fixture.script.requests, "change lost expecting Some(3)");
         let long = fixture.driver.put("k".repeat(257), vec![]).await;
-        assert!(
-            matches!(&long, Err(StateError::Refused { reason }) if reason.contains("key")),
-            "{long:?}"
-        );
+        assert_matches!(&long, Err(StateError::Refused { reason }) if reason.contains("key"));
 
         fixture.network.leave("master");
         fixture.pass(0).await;
         let started = fixture.framework.clock().now();
         let none = fixture.driver.put("key", vec![1]).await;
-        assert!(
-            matches!(none, Err(StateError::Unavailable { .. })),
-            "{none:?}"
-        );
+        assert_matches!(none, Err(StateError::Unavailable { .. }));
         assert_eq!(fixture.framework.clock().now() - started, STATE_PATIENCE);
-        assert_eq!(take(&fixture.script.requests), Vec::<String>::new());
+        receives(&fixture.script.requests, "");
     });
 }

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use runtime::testing::simulate;
 use runtime::{Node, prelude::*};
 use serde_json::{Value, json};
+use testkit::rows;
 use v1::describe::build;
 use v1::message::Enum;
 use v1::schema::master::{CallType, Response as Answer};
@@ -240,49 +241,30 @@ fn machine_maintenance_has_mesos_status_codes() {
         let up = |hostname| machines("STOP_MAINTENANCE", "stop_maintenance", hostname);
         let window = |hostname: &str| json!({ "machine_ids": [{ "hostname": hostname }], "unavailability": { "start": { "nanoseconds": 5 }, "duration": { "nanoseconds": 7 } } });
         let schedule = |windows: Value| json!({ "type": "UPDATE_MAINTENANCE_SCHEDULE", "update_maintenance_schedule": { "schedule": { "windows": windows } } });
-        for (body, status, words) in [
-            (
-                down("host-2"),
-                400,
-                r#"Machine '{"hostname":"host-2"}' is not part of a maintenance schedule"#,
-            ),
-            (schedule(json!([window("")])), 400, "machine_id"),
-            (
-                schedule(json!([window("a"), window("A")])),
-                400,
-                r#"Machine '{"hostname":"a"}' appears more than once in the schedule"#,
-            ),
-            (
-                schedule(
-                    json!([{ "machine_ids": [], "unavailability": { "start": { "nanoseconds": 5 } } }]),
-                ),
-                400,
-                "List of machines in the maintenance window is empty",
-            ),
-            (
-                schedule(json!([window("host-2"), window("host-3")])),
-                200,
-                "",
-            ),
-            (
-                up("host-2"),
-                400,
-                "is not in DOWN mode and cannot be brought up",
-            ),
-            (down("Host-2"), 200, ""),
-            (
-                down("host-2"),
-                400,
-                "is not in DRAINING mode and cannot be brought down",
-            ),
-            (
-                schedule(json!([window("host-3")])),
-                400,
-                r#"Machine '{"hostname":"host-2"}' is deactivated and cannot be removed from the schedule"#,
-            ),
-        ] {
+        let nothing =
+            json!({ "machine_ids": [], "unavailability": { "start": { "nanoseconds": 5 } } });
+        let cases = r#"
+            down host-2 | 400 | Machine '{"hostname":"host-2"}' is not part of a maintenance schedule
+            schedule  | 400 | machine_id
+            schedule a,A | 400 | Machine '{"hostname":"a"}' appears more than once in the schedule
+            nothing | 400 | List of machines in the maintenance window is empty
+            schedule host-2,host-3 | 200 |
+            up host-2 | 400 | is not in DOWN mode and cannot be brought up
+            down Host-2 | 200 |
+            down host-2 | 400 | is not in DRAINING mode and cannot be brought down
+            schedule host-3 | 400 | Machine '{"hostname":"host-2"}' is deactivated and cannot be removed from the schedule
+        "#;
+        for [step, status, words] in rows(cases) {
+            let (kind, hosts) = step.split_once(' ').unwrap_or((step, ""));
+            let body = match kind {
+                "down" => down(hosts),
+                "up" => up(hosts),
+                "nothing" => schedule(json!([nothing])),
+                _ => schedule(hosts.split(',').map(window).collect()),
+            };
             let (found, text) = post(&pages, body).await;
-            assert!(found == status && text.contains(words), "{found} {text}");
+            assert_eq!(found.as_str(), status, "{step}: {text}");
+            assert!(text.contains(words), "{step}: {text}");
         }
         let said = asked(&pages, json!({ "type": "GET_MAINTENANCE_SCHEDULE" })).await;
         let said = &said["get_maintenance_schedule"]["schedule"]["windows"];
@@ -363,52 +345,22 @@ fn unsupported_and_invalid_calls_are_refused_with_reasons() {
         let (status, text) = post(&pages, louder).await;
         assert_eq!(status, StatusCode::NOT_IMPLEMENTED);
         assert!(text.contains("SET_LOGGING_LEVEL"), "{text}");
-        for (body, status, words) in [
-            (
-                json!({}),
-                400,
-                "master::Call: Expecting 'type' to be present",
-            ),
-            (
-                json!({ "type": "MAKE_COFFEE" }),
-                400,
-                "master::Call: Expecting 'type' to be present",
-            ),
-            (
-                json!({ "type": "TEARDOWN" }),
-                400,
-                "master::Call: Expecting 'teardown' to be present",
-            ),
-            (
-                json!({ "type": "LIST_FILES" }),
-                400,
-                "master::Call: Expecting 'list_files' to be present",
-            ),
-            (
-                json!({ "type": "READ_FILE" }),
-                400,
-                "master::Call: Expecting 'read_file' to be present",
-            ),
-            (
-                json!({ "type": "SET_LOGGING_LEVEL" }),
-                400,
-                "master::Call: Expecting 'set_logging_level' to be present",
-            ),
-            // As by Mesos: nothing is waited for.
-            (
-                json!({ "type": "GET_METRICS", "get_metrics": { "timeout": { "nanoseconds": -1 } } }),
-                200,
-                "metrics",
-            ),
-            (
-                json!({ "type": "READ_FILE", "read_file": { "path": "/master/log", "offset": 0 } }),
-                404,
-                "/master/log",
-            ),
-            (json!([1]), 400, "expected"),
-        ] {
-            let (found, text) = post(&pages, body).await;
-            assert!(found == status && text.contains(words), "{found} {text}");
+        // As by Mesos: no negative timeout is waited for.
+        let cases = r#"
+            {} | 400 | master::Call: Expecting 'type' to be present
+            {"type":"MAKE_COFFEE"} | 400 | master::Call: Expecting 'type' to be present
+            {"type":"TEARDOWN"} | 400 | master::Call: Expecting 'teardown' to be present
+            {"type":"LIST_FILES"} | 400 | master::Call: Expecting 'list_files' to be present
+            {"type":"READ_FILE"} | 400 | master::Call: Expecting 'read_file' to be present
+            {"type":"SET_LOGGING_LEVEL"} | 400 | master::Call: Expecting 'set_logging_level' to be present
+            {"type":"GET_METRICS","get_metrics":{"timeout":{"nanoseconds":-1}}} | 200 | metrics
+            {"type":"READ_FILE","read_file":{"path":"/master/log","offset":0}} | 404 | /master/log
+            [1] | 400 | expected
+        "#;
+        for [body, status, words] in rows(cases) {
+            let (found, text) = post(&pages, serde_json::from_str(body).unwrap()).await;
+            assert_eq!(found.as_str(), status, "{body}: {text}");
+            assert!(text.contains(words), "{body}: {text}");
         }
         let ask = r#"{"type":"GET_STATE"}"#;
         for (content_type, accept, status, words) in [

@@ -295,6 +295,7 @@ pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
 mod tests {
     use protocol::message::scheduler::AcceptOffers;
     use protocol::{Filters, OfferId};
+    use testkit::assert_contains;
     use v1::convert::scheduler::{DecodedAccept, InvalidTask};
 
     use super::*;
@@ -453,10 +454,7 @@ mod tests {
             "accept.offer_ids is `a list of 10001`: expected at most 10000 in one call"
         );
         let refused = accept(1, TASKS_MAX).unwrap_err();
-        assert!(
-            refused.problem.contains("expected at most 50000"),
-            "{refused}"
-        );
+        assert_contains!(refused.problem, "expected at most 50000");
     }
 
     /// SPEC 2.1: temporary: 503; permanent: an ERROR event.

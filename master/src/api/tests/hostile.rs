@@ -6,6 +6,7 @@ use ::http::testing::{
     wrong_answers,
 };
 use futures_util::StreamExt;
+use testkit::rows;
 
 use crate::api::pages::changes::BODY_MAX;
 
@@ -219,24 +220,23 @@ fn pages_refuse_no_query_and_no_method() {
         let ask = async |method: &str, path: &str| {
             fetch(&routes, request(method, path, "text/plain", "")).await
         };
-        for (path, same) in [
-            ("/tasks?order=desc", "/tasks"),
-            ("/tasks?limit=-1", "/tasks"),
-            ("/tasks?limit=abc&offset=x", "/tasks"),
-            ("/tasks?limit=0&limit=5", "/tasks?limit=5"),
-            ("/tasks.json?limit=0;limit=5", "/tasks?limit=5"),
-            ("/tasks?offset=-1", "/tasks?limit=0"),
-            ("/tasks?task_id=%ff", "/tasks?limit=0"),
-            ("/slaves?slave_id=%ff", "/slaves?slave_id=nobody"),
-            ("/master/slaves?slave_id=a&slave_id=b", "/slaves?slave_id=b"),
-            (
-                "/frameworks?framework_id=a&framework_id=b",
-                "/frameworks?framework_id=b",
-            ),
-            ("/roles?role=a", "/roles"),
-            ("/state-summary?a&a", "/state-summary"),
-            ("/state?order=up", "/state"),
-        ] {
+        for [path, same] in rows(
+            "
+            /tasks?order=desc | /tasks
+            /tasks?limit=-1 | /tasks
+            /tasks?limit=abc&offset=x | /tasks
+            /tasks?limit=0&limit=5 | /tasks?limit=5
+            /tasks.json?limit=0;limit=5 | /tasks?limit=5
+            /tasks?offset=-1 | /tasks?limit=0
+            /tasks?task_id=%ff | /tasks?limit=0
+            /slaves?slave_id=%ff | /slaves?slave_id=nobody
+            /master/slaves?slave_id=a&slave_id=b | /slaves?slave_id=b
+            /frameworks?framework_id=a&framework_id=b | /frameworks?framework_id=b
+            /roles?role=a | /roles
+            /state-summary?a&a | /state-summary
+            /state?order=up | /state
+        ",
+        ) {
             let expected = ask("GET", same).await;
             assert_eq!(expected.0, 200, "{same}: {}", expected.1);
             for method in ["GET", "POST", "OPTIONS", "PUT", "DELETE"] {
@@ -264,44 +264,16 @@ fn invalid_query_or_form_is_refused_with_the_expectation() {
     simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        for (method, path, body, words) in [
-            (
-                "POST",
-                "/teardown",
-                "frameworkId=nobody",
-                "No framework found with specified ID",
-            ),
-            (
-                "POST",
-                "/teardown",
-                "frameworkId=a/b",
-                "No framework found with specified ID",
-            ),
-            (
-                "POST",
-                "/teardown",
-                "framework=f",
-                "Missing 'frameworkId' query parameter in the request body",
-            ),
-            (
-                "DELETE",
-                "/quota/eng",
-                "",
-                "Failed to remove quota for path '/master/quota/eng': Role 'eng' has no quota set",
-            ),
-            (
-                "PUT",
-                "/weights",
-                r#"[{"role":"a//b","weight":1}]"#,
-                "Failed to validate update weights request JSON: Invalid role 'a//b': Role 'a//b' cannot contain two adjacent slashes",
-            ),
-            (
-                "PUT",
-                "/weights",
-                r#"[{"role":"a","weight":0}]"#,
-                "Failed to validate update weights request JSON for role 'a': Invalid weight '0': Weights must be positive",
-            ),
-        ] {
+        for [method, path, body, words] in rows(
+            r#"
+            POST | /teardown | frameworkId=nobody | No framework found with specified ID
+            POST | /teardown | frameworkId=a/b | No framework found with specified ID
+            POST | /teardown | framework=f | Missing 'frameworkId' query parameter in the request body
+            DELETE | /quota/eng |  | Failed to remove quota for path '/master/quota/eng': Role 'eng' has no quota set
+            PUT | /weights | [{"role":"a//b","weight":1}] | Failed to validate update weights request JSON: Invalid role 'a//b': Role 'a//b' cannot contain two adjacent slashes
+            PUT | /weights | [{"role":"a","weight":0}] | Failed to validate update weights request JSON for role 'a': Invalid weight '0': Weights must be positive
+        "#,
+        ) {
             let (status, text) = fetch(&routes, request(method, path, FORM, body)).await;
             assert_eq!((status, &*text), (400, words), "{method} {path} {body}");
         }
@@ -314,47 +286,25 @@ fn malformed_call_is_refused_with_its_field() {
     simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let weights = |entry: &str| WEIGHTS.join(entry);
-        for (path, body, words) in [
-            (
-                "/api/v1",
-                r#"{"type":"BREW"}"#.to_owned(),
-                "Expecting 'type' to be present",
-            ),
-            ("/api/v1", r#"{"type":{}}"#.to_owned(), "type"),
-            (
-                "/api/v1",
-                r#"{"type":"TEARDOWN"}"#.to_owned(),
-                "Expecting 'teardown' to be present",
-            ),
-            ("/api/v1", weights("1"), "update_weights.weight_infos[0]"),
-            (
-                "/api/v1",
-                weights(r#"{"role":"r","weight":"much"}"#),
-                "update_weights.weight_infos[0].weight",
-            ),
-            (
-                "/api/v1",
-                weights(r#"{"role":"r"}"#),
-                "update_weights.weight_infos[0].weight is `absent or not known`",
-            ),
-            (
-                "/api/v1/scheduler",
-                REVIVE.join("").replace("REVIVE", "FLY"),
-                "Expecting 'type' to be present",
-            ),
-            (
-                "/api/v1/scheduler",
-                r#"{"type":"KILL","framework_id":{"value":"f"}}"#.to_owned(),
-                "Expecting 'kill' to be present",
-            ),
-            ("/api/v1/scheduler", REVIVE.join("7"), "revive.roles[0]"),
-            (
-                "/api/v1/scheduler",
-                REVIVE.join(""),
-                "Framework cannot be found",
-            ),
-        ] {
+        for [path, body, words] in rows(
+            r#"
+            /api/v1 | {"type":"BREW"} | Expecting 'type' to be present
+            /api/v1 | {"type":{}} | type
+            /api/v1 | {"type":"TEARDOWN"} | Expecting 'teardown' to be present
+            /api/v1 | WEIGHTS 1 | update_weights.weight_infos[0]
+            /api/v1 | WEIGHTS {"role":"r","weight":"much"} | update_weights.weight_infos[0].weight
+            /api/v1 | WEIGHTS {"role":"r"} | update_weights.weight_infos[0].weight is `absent or not known`
+            /api/v1/scheduler | {"type":"FLY","framework_id":{"value":"f"},"revive":{"roles":[]}} | Expecting 'type' to be present
+            /api/v1/scheduler | {"type":"KILL","framework_id":{"value":"f"}} | Expecting 'kill' to be present
+            /api/v1/scheduler | REVIVE 7 | revive.roles[0]
+            /api/v1/scheduler | {"type":"REVIVE","framework_id":{"value":"f"},"revive":{"roles":[]}} | Framework cannot be found
+        "#,
+        ) {
+            let body = match body.split_once(' ') {
+                Some(("WEIGHTS", entry)) => WEIGHTS.join(entry),
+                Some(("REVIVE", role)) => REVIVE.join(role),
+                _ => body.to_owned(),
+            };
             let asked = request("POST", path, JSON, body.clone());
             let (status, text) = fetch(&routes, asked).await;
             assert!(
@@ -418,7 +368,7 @@ fn malformed_and_repeated_fields_are_refused_without_effect() {
             let begins = br#"slaveId=S&resources=[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"role":""#;
             [begins, role, br#"","reservation":{}}]"#].concat()
         };
-        let (no_text, once) = ("expected text in UTF-8", "expected each name once");
+        let no_text = "expected text in UTF-8";
         let mut cases = vec![
             ("POST", "/reserve", resources(b"ads%FF"), no_text),
             ("POST", "/unreserve", resources(b"ads\xff"), no_text),
@@ -429,46 +379,23 @@ fn malformed_and_repeated_fields_are_refused_without_effect() {
                 "each field once",
             ),
         ];
-        for (method, path, body, words) in [
-            ("POST", "/create-volumes", "slaveId=%ff&volumes=[]", no_text),
-            ("POST", "/destroy-volumes", "slaveId=a&slaveId=b", once),
-            ("POST", "/teardown", "frameworkId=f%ff", "frameworkId is"),
-            ("POST", "/teardown", "frameworkId=f&frameworkId=f", once),
-            ("DELETE", "/quota/r%ff", "", "path is `/quota/r%ff`"),
-            ("GET", "/explain?framework=web%ff", "", "framework is"),
-            (
-                "GET",
-                "/explain?framework=a&framework=b",
-                "",
-                "framework is `b`",
-            ),
-            ("GET", "/explain?role=a", "", "framework is `absent`"),
-            ("GET", "/explain?framework=web&rule=a", "", "rule is `a`"),
-            (
-                "PUT",
-                "/quota",
-                r#"{"role":"a","role":"b","guarantee":[]}"#,
-                "field `role` comes twice",
-            ),
-            (
-                "PUT",
-                "/weights",
-                r#"[{"role":"a","weight":1,"weight":2}]"#,
-                "field `weight` comes twice",
-            ),
-            (
-                "POST",
-                "/machine/down",
-                r#"[{"hostname":"h"}],"x":1"#,
-                "Failed to parse body into JSON: trailing characters",
-            ),
-            (
-                "POST",
-                "/machine/up",
-                r#"[{"hostname":"h","hostname":"i"}]"#,
-                "machines[0].hostname is `there twice`",
-            ),
-        ] {
+        for [method, path, body, words] in rows(
+            r#"
+            POST | /create-volumes | slaveId=%ff&volumes=[] | expected text in UTF-8
+            POST | /destroy-volumes | slaveId=a&slaveId=b | expected each name once
+            POST | /teardown | frameworkId=f%ff | frameworkId is
+            POST | /teardown | frameworkId=f&frameworkId=f | expected each name once
+            DELETE | /quota/r%ff |  | path is `/quota/r%ff`
+            GET | /explain?framework=web%ff |  | framework is
+            GET | /explain?framework=a&framework=b |  | framework is `b`
+            GET | /explain?role=a |  | framework is `absent`
+            GET | /explain?framework=web&rule=a |  | rule is `a`
+            PUT | /quota | {"role":"a","role":"b","guarantee":[]} | field `role` comes twice
+            PUT | /weights | [{"role":"a","weight":1,"weight":2}] | field `weight` comes twice
+            POST | /machine/down | [{"hostname":"h"}],"x":1 | Failed to parse body into JSON: trailing characters
+            POST | /machine/up | [{"hostname":"h","hostname":"i"}] | machines[0].hostname is `there twice`
+        "#,
+        ) {
             cases.push((method, path, body.as_bytes().to_vec(), words));
         }
         for (method, path, body, words) in cases {

@@ -9,7 +9,7 @@
 //! | `limits` | rate limits of frameworks' HTTP calls |
 //! | `operations` | operators' operations over HTTP |
 
-mod acls;
+pub(crate) mod acls;
 mod elsewhere;
 mod entries;
 mod hostile;
@@ -34,6 +34,7 @@ use resources::{Attributes, Resources};
 use runtime::prelude::*;
 use runtime::testing::simulate;
 use serde_json::Value;
+use testkit::assert_matches;
 
 use super::*;
 use crate::api::pages::page::page;

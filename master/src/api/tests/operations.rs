@@ -7,6 +7,7 @@ use protocol::message::operator::OperationRefused;
 use protocol::message::scheduler::{AcceptOffers, OffersMade};
 use protocol::{AgentId, AgentResources, Operation};
 use resources::{Conversion, Reservation, Role};
+use testkit::rows;
 
 use super::*;
 
@@ -136,8 +137,13 @@ impl Fixture {
     }
 }
 
-fn volume(size: f64) -> (f64, Option<String>) {
-    (size, Some("data".to_owned()))
+/// Amounts, of which `*` marks those of volume `data`.
+fn amounts(text: &str) -> Vec<(f64, Option<String>)> {
+    let amount = |text: &str| {
+        let id = text.ends_with('*').then(|| "data".to_owned());
+        (text.trim_end_matches('*').parse().unwrap(), id)
+    };
+    text.split_whitespace().map(amount).collect()
 }
 
 /// S93; SPEC 3.9: 202, 400, 409.
@@ -147,36 +153,24 @@ fn volumes_are_created_and_destroyed_by_curl_forms() {
     simulate(|node| async move {
         let fixture = Fixture::new(&node).await;
         let (whole, data) = (json!([disk(64, false)]), json!([disk(40, true)]));
-        for (path, field, value, visible) in [
-            ("/master/reserve", "resources", &whole, vec![(64.0, None)]),
-            (
-                "/master/create-volumes",
-                "volumes",
-                &data,
-                vec![(24.0, None), volume(40.0)],
-            ),
-            ("/destroy-volumes", "volumes", &data, vec![(64.0, None)]),
-            (
-                "/create-volumes",
-                "volumes",
-                &data,
-                vec![(24.0, None), volume(40.0)],
-            ),
-            (
-                "/master/destroy-volumes",
-                "volumes",
-                &data,
-                vec![(64.0, None)],
-            ),
-            ("/unreserve", "resources", &whole, vec![]),
-        ] {
+        // The reserved amounts afterwards; `*` marks a volume.
+        for [path, visible] in rows(
+            "
+            /master/reserve | 64
+            /master/create-volumes | 24 40*
+            /destroy-volumes | 64
+            /create-volumes | 24 40*
+            /master/destroy-volumes | 64
+            /unreserve |
+        ",
+        ) {
+            let (field, value) = match path.ends_with("reserve") {
+                true => ("resources", &whole),
+                false => ("volumes", &data),
+            };
             let (status, text) = fixture.form(path, field, value).await;
-            assert_eq!(
-                (status, text.as_str()),
-                (StatusCode::ACCEPTED, ""),
-                "{path}"
-            );
-            assert_eq!(fixture.reserved().await, visible, "{path}");
+            assert_eq!((status.as_u16(), text.as_str()), (202, ""), "{path}");
+            assert_eq!(fixture.reserved().await, amounts(visible), "{path}");
         }
         let all = [
             "reserve",
@@ -188,29 +182,21 @@ fn volumes_are_created_and_destroyed_by_curl_forms() {
         ];
         assert_eq!(fixture.applied().await, all);
 
-        for (path, value, status, words) in [
-            ("/create-volumes", &data, StatusCode::CONFLICT, "disk"),
-            (
-                "/destroy-volumes",
-                &data,
-                StatusCode::BAD_REQUEST,
-                "Invalid DESTROY operation: Persistent volumes not found",
-            ),
-            (
-                "/create-volumes",
-                &whole,
-                StatusCode::BAD_REQUEST,
-                "Invalid CREATE operation on agent",
-            ),
-            (
-                "/destroy-volumes",
-                &json!("data"),
-                StatusCode::BAD_REQUEST,
-                "valid example: curl -d slaveId=ID -d volumes=",
-            ),
-        ] {
-            let (found, text) = fixture.form(path, "volumes", value).await;
-            assert_eq!(found, status, "{path} {value}: {text}");
+        for [path, value, status, words] in rows(
+            "
+            /create-volumes | data | 409 | disk
+            /destroy-volumes | data | 400 | Invalid DESTROY operation: Persistent volumes not found
+            /create-volumes | whole | 400 | Invalid CREATE operation on agent
+            /destroy-volumes | text | 400 | valid example: curl -d slaveId=ID -d volumes=
+        ",
+        ) {
+            let sent = match value {
+                "data" => &data,
+                "whole" => &whole,
+                _ => &json!("data"),
+            };
+            let (found, text) = fixture.form(path, "volumes", sent).await;
+            assert_eq!(found.as_str(), status, "{path} {value}: {text}");
             assert!(text.contains(words), "{path} {value}: {text}");
         }
         assert!(fixture.applied().await.is_empty());
@@ -225,35 +211,26 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
         let reserve = json!({ "resources": [disk(64, false)] });
         let (status, text) = fixture.call("RESERVE_RESOURCES", reserve).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{text}");
-        let grow =
-            |from: u32, by: u32| json!({ "volume": disk(from, true), "addition": disk(by, false) });
-        let shrink =
-            |from: u32, by: u32| json!({ "volume": disk(from, true), "subtract": { "value": by } });
-        for (name, said, visible) in [
-            (
-                "CREATE_VOLUMES",
-                json!({ "volumes": [disk(20, true)] }),
-                vec![volume(20.0), (44.0, None)],
-            ),
-            (
-                "GROW_VOLUME",
-                grow(20, 30),
-                vec![(14.0, None), volume(50.0)],
-            ),
-            (
-                "SHRINK_VOLUME",
-                shrink(50, 10),
-                vec![(24.0, None), volume(40.0)],
-            ),
-            (
-                "DESTROY_VOLUMES",
-                json!({ "volumes": [disk(40, true)] }),
-                vec![(64.0, None)],
-            ),
-        ] {
-            let (status, text) = fixture.call(name, said).await;
+        // `disk N` and `volume N` stand for the resources.
+        let said = |text: &str| -> Value {
+            let sizes = [5, 10, 20, 25, 30, 40, 41, 50];
+            let text = sizes.iter().fold(text.to_owned(), |text, size| {
+                let text = text.replace(&format!("<disk {size}>"), &disk(*size, false).to_string());
+                text.replace(&format!("<volume {size}>"), &disk(*size, true).to_string())
+            });
+            serde_json::from_str(&text).unwrap()
+        };
+        for [name, content, visible] in rows(
+            r#"
+            CREATE_VOLUMES | {"volumes":[<volume 20>]} | 20* 44
+            GROW_VOLUME | {"volume":<volume 20>,"addition":<disk 30>} | 14 50*
+            SHRINK_VOLUME | {"volume":<volume 50>,"subtract":{"value":10}} | 24 40*
+            DESTROY_VOLUMES | {"volumes":[<volume 40>]} | 64
+        "#,
+        ) {
+            let (status, text) = fixture.call(name, said(content)).await;
             assert_eq!(status, StatusCode::ACCEPTED, "{name}: {text}");
-            assert_eq!(fixture.reserved().await, visible, "{name}");
+            assert_eq!(fixture.reserved().await, amounts(visible), "{name}");
         }
         let all = [
             "reserve",
@@ -267,34 +244,21 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
         let create = json!({ "volumes": [disk(40, true)] });
         fixture.call("CREATE_VOLUMES", create).await;
         fixture.applied().await;
-        for (name, said, status, words) in [
-            ("GROW_VOLUME", grow(40, 25), StatusCode::CONFLICT, "disk"),
-            ("GROW_VOLUME", grow(41, 5), StatusCode::CONFLICT, "disk"),
-            (
-                "SHRINK_VOLUME",
-                shrink(40, 40),
-                StatusCode::BAD_REQUEST,
-                "must be smaller than the size of 'ShrinkVolume.volume'",
-            ),
-            (
-                "SHRINK_VOLUME",
-                json!({ "volume": disk(40, true) }),
-                StatusCode::BAD_REQUEST,
-                "subtract",
-            ),
-            (
-                "GROW_VOLUME",
-                json!({ "volume": disk(40, true) }),
-                StatusCode::BAD_REQUEST,
-                "addition",
-            ),
-        ] {
-            let (found, text) = fixture.call(name, said).await;
-            assert_eq!(found, status, "{name}: {text}");
+        for [name, content, status, words] in rows(
+            r#"
+            GROW_VOLUME | {"volume":<volume 40>,"addition":<disk 25>} | 409 | disk
+            GROW_VOLUME | {"volume":<volume 41>,"addition":<disk 5>} | 409 | disk
+            SHRINK_VOLUME | {"volume":<volume 40>,"subtract":{"value":40}} | 400 | must be smaller than the size of 'ShrinkVolume.volume'
+            SHRINK_VOLUME | {"volume":<volume 40>} | 400 | subtract
+            GROW_VOLUME | {"volume":<volume 40>} | 400 | addition
+        "#,
+        ) {
+            let (found, text) = fixture.call(name, said(content)).await;
+            assert_eq!(found.as_str(), status, "{name} {content}: {text}");
             assert!(text.contains(words), "{name}: {text}");
         }
         assert!(fixture.applied().await.is_empty());
-        assert_eq!(fixture.reserved().await, [(24.0, None), volume(40.0)]);
+        assert_eq!(fixture.reserved().await, amounts("24 40*"));
     });
 }
 
@@ -326,34 +290,20 @@ fn reservation_is_changed_in_one_call() {
         assert_eq!(fixture.reserved().await, [(64.0, None)]);
 
         // A partial operation is not applied.
-        for (source, resources, status, words) in [
-            (
-                role1.clone(),
-                reserved(65, &["eng"]),
-                StatusCode::BAD_REQUEST,
-                "but for their reservations",
-            ),
-            (
-                reserved(65, &["role1"]),
-                reserved(65, &["eng"]),
-                StatusCode::CONFLICT,
-                "disk",
-            ),
-            (
-                role1.clone(),
-                reserved(64, &["eng", "role1"]),
-                StatusCode::BAD_REQUEST,
-                "eng",
-            ),
-            (
-                role1.clone(),
-                role1.clone(),
-                StatusCode::BAD_REQUEST,
-                "reservations",
-            ),
-        ] {
+        for [source, wanted, status, words] in rows(
+            "
+            64 role1 | 65 eng | 400 | but for their reservations
+            65 role1 | 65 eng | 409 | disk
+            64 role1 | 64 eng role1 | 400 | eng
+            64 role1 | 64 role1 | 400 | reservations
+        ",
+        ) {
+            let [source, resources] = [source, wanted].map(|text| {
+                let (size, roles) = text.split_once(' ').unwrap();
+                reserved(size.parse().unwrap(), &roles.split(' ').collect::<Vec<_>>())
+            });
             let (found, text) = reserve(&source, &resources).await;
-            assert_eq!(found, status, "{resources}: {text}");
+            assert_eq!(found.as_str(), status, "{resources}: {text}");
             assert!(text.contains(words), "{resources}: {text}");
             assert_eq!(fixture.reserved().await, [(64.0, None)]);
         }
@@ -387,10 +337,7 @@ fn unreserving_is_refused_if_reserving_again_fails() {
         let mut changed = MasterState::clone(&state);
         let mut out = Vec::new();
         let refused = changed.operate_all(agent_id, conversions, &mut out);
-        assert!(
-            matches!(refused, Err(OperationRefused::NotFree { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(OperationRefused::NotFree { .. }));
         assert_eq!(out, []);
         let total = |state: &MasterState| {
             let mut agents = state.agents.iter();

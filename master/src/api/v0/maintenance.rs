@@ -224,6 +224,7 @@ pub(in crate::api) async fn answer(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use testkit::assert_contains;
 
     use authority::{Acls, Subject};
     use module_api::allocator::{InverseGrant, InverseGranted};
@@ -322,10 +323,7 @@ mod tests {
             (r#"["host-1"]"#, "expected"),
         ] {
             let problem = parse_machines(body.as_bytes()).unwrap_err();
-            assert!(
-                problem.contains(words) && problem.contains("valid example"),
-                "{problem}"
-            );
+            assert_contains!(problem, words, "valid example");
         }
     }
 }

@@ -234,6 +234,8 @@ fn quantities(resources: &Resources) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     /// As in Mesos: `ports` of a role is their number.
@@ -329,10 +331,7 @@ mod tests {
             ),
         ] {
             let problem = quotas(body.as_bytes()).unwrap_err();
-            assert!(
-                problem.contains(words) && problem.contains("expected"),
-                "{problem}"
-            );
+            assert_contains!(problem, words, "expected");
         }
         for body in [
             r#"{"role":"e","role":"f","guarantee":[]}"#,

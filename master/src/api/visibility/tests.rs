@@ -6,6 +6,7 @@ use protocol::view::explain::{
 };
 use protocol::{CommandInfo, TaskInfo, TaskState};
 use runtime::Timestamp;
+use testkit::assert_matches;
 
 use super::*;
 use crate::api::permission::Caller;
@@ -268,10 +269,7 @@ fn kill_error_names_only_visible_frameworks() {
         state.kill_by_operator(call, Some(&caller), Timestamp::from_nanos(3), &mut out)
     };
     let all = kill(&mut state, "{}");
-    assert!(
-        matches!(all, Err(OperatorError::Ambiguous { .. })),
-        "{all:?}"
-    );
+    assert_matches!(all, Err(OperatorError::Ambiguous { .. }));
     let only = |users: &str| {
         let none = r#"{"principals":{"type":"ANY"},"users":{"type":"NONE"}}"#;
         format!(
@@ -281,8 +279,5 @@ fn kill_error_names_only_visible_frameworks() {
     let of_alice = kill(&mut state, &only(r#"{"values":["alice"]}"#));
     assert_eq!(of_alice.unwrap().as_str(), "of-alice");
     let none = kill(&mut state, &only(r#"{"values":["x"]}"#));
-    assert!(
-        matches!(none, Err(OperatorError::NotFound { .. })),
-        "{none:?}"
-    );
+    assert_matches!(none, Err(OperatorError::NotFound { .. }));
 }

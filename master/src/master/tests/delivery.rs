@@ -98,7 +98,7 @@ fn kill_without_a_master_is_applied_once_by_the_next() {
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         come_back(&mut agent, &a, tasks).await;
         second.settle().await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
         second.pass(3600).await;
         let heard = agent.received();
         assert!(!heard.iter().any(|line| line == "kill t"), "{heard:?}");
@@ -132,7 +132,7 @@ fn early_kill_of_an_unreported_task_is_answered() {
         scheduler.tell(kill_task(&f, "nobody"));
         come_back(&mut agent, &a, vec![]).await;
         second.settle().await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
         second.pass(600).await;
         let heard = scheduler.received();
         let answer = "nobody TASK_LOST REASON_RECONCILIATION".to_owned();
@@ -159,7 +159,7 @@ fn unreceived_accept_is_lost_at_the_next_master() {
         agent.received();
         second.pass(60).await;
         assert_eq!(log.take(), ["t TASK_LOST REASON_INVALID_OFFERS"]);
-        assert_eq!(agent.received(), Vec::<String>::new());
+        agent.receives("");
     });
 }
 
@@ -215,10 +215,7 @@ fn old_offers_accept_is_rejected_but_running_task_kept() {
         let again = accept(&f, &[&offer], vec![task("earlier", &a, "cpus:1")]);
         scheduler.tell(again);
         second.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["earlier TASK_LOST REASON_RECONCILIATION"]
-        );
+        scheduler.receives("earlier TASK_LOST REASON_RECONCILIATION");
     });
 }
 

@@ -47,7 +47,7 @@ fn deposed_leader_ends_and_is_ignored() {
         let late = accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]);
         let _ = scheduler.node.tell(&scheduler.master, late);
         world.settle().await;
-        assert_eq!(agent.received(), Vec::<String>::new());
+        agent.receives("");
     });
 }
 

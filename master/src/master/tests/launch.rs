@@ -7,10 +7,7 @@ use super::*;
 #[test]
 fn task_runs_from_offer_to_acknowledged_end() {
     simulate_pair(|world, (agent, a), (scheduler, f)| async move {
-        assert_eq!(
-            world.allocator(),
-            ["begin", "agent S0 used []", "framework 0000 active true"]
-        );
+        world.facts_are("begin | agent S0 used [] | framework 0000 active true");
 
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
         assert_eq!(
@@ -28,11 +25,8 @@ fn task_runs_from_offer_to_acknowledged_end() {
         world.settle().await;
         let ran = agent.received().pop().unwrap();
         assert!(ran.starts_with("run t1=") && ran.contains(" t2="), "{ran}");
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:5;mem:8096 for 5s"],
-            "the rest is declined"
-        );
+        // The rest is declined.
+        world.facts_are("recovered 0000 cpus:5;mem:8096 for 5s");
         assert_eq!(
             world
                 .state()
@@ -47,14 +41,12 @@ fn task_runs_from_offer_to_acknowledged_end() {
         scheduler.received();
         for task_state in [TaskState::Running, TaskState::Finished] {
             let update = update(&agent.node, &f, &a, "t1", task_state);
-            agent.tell(update.clone());
-            world.settle().await;
+            world.tell(&agent, update.clone()).await;
             assert_eq!(scheduler.received(), [format!("t1 {task_state}")]);
-            scheduler.tell(acknowledgement(&f, &update));
-            world.settle().await;
-            assert_eq!(agent.received(), ["acknowledge t1"]);
+            world.tell(&scheduler, acknowledgement(&f, &update)).await;
+            agent.receives("acknowledge t1");
         }
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:2;mem:64"]);
+        world.facts_are("recovered 0000 cpus:2;mem:64");
         let state = world.state().await;
         let of = state.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (1, 1));
@@ -77,28 +69,21 @@ fn task_runs_from_offer_to_acknowledged_end() {
 #[test]
 fn resources_are_free_once_the_agent_reports_the_end() {
     simulate_pair(|world, (agent, a), (scheduler, f)| async move {
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&scheduler, &f, task("t", &a, "cpus:1")).await;
         world.allocator();
         let mut starting = update(&agent.node, &f, &a, "t", TaskState::Starting);
         starting.update.latest_state = TaskState::Finished;
-        agent.tell(starting);
-        world.settle().await;
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
+        world.tell(&agent, starting).await;
+        world.facts_are("recovered 0000 cpus:1");
         assert_eq!(
             scheduler.received().last().unwrap(),
             "t TASK_STARTING",
             "the framework hears the states in order"
         );
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-        world.settle().await;
-        assert_eq!(
-            world.allocator(),
-            Vec::<String>::new(),
-            "nothing is freed twice"
-        );
+        world.update(&agent, &f, &a, "t", TaskState::Running).await;
+        // Nothing is freed twice.
+        world.facts_are("");
         let state = world.state().await;
         let known = state.tasks.get(&f, &TaskId::new("t").unwrap()).unwrap();
         assert_eq!(
@@ -117,12 +102,10 @@ fn freed_resources_join_an_unanswered_offer() {
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         let rest = world.offer(&scheduler, &f, &a, "cpus:7").await;
         world.allocator();
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
-        world.settle().await;
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:1 beside an offer"]);
-        scheduler.tell(decline(&f, &[&rest]));
-        world.settle().await;
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:7 for 5s"]);
+        world.update(&agent, &f, &a, "t", TaskState::Finished).await;
+        world.facts_are("recovered 0000 cpus:1 beside an offer");
+        world.tell(&scheduler, decline(&f, &[&rest])).await;
+        world.facts_are("recovered 0000 cpus:7 for 5s");
     });
 }
 
@@ -137,11 +120,8 @@ fn several_offers_of_one_agent_are_taken_together() {
                 grant(&f, &a, "cpus:2;mem:20"),
             ])
             .await;
-        assert_eq!(
-            scheduler.received(),
-            ["2 offers"],
-            "the offers of one run come together"
-        );
+        // The offers of one run come together.
+        scheduler.receives("2 offers");
         let offers = scheduler.offers();
         scheduler.tell(accept(
             &f,
@@ -201,26 +181,15 @@ fn five_thousand_tasks_of_one_accept_are_sent() {
 #[test]
 fn kills_reach_the_agent_or_are_answered() {
     simulate_pair(|world, (agent, a), (scheduler, f)| async move {
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&scheduler, &f, task("t", &a, "cpus:1")).await;
         agent.received();
         scheduler.received();
         for id in ["t", "nobody"] {
-            let task_id = TaskId::new(id).unwrap();
-            scheduler.tell(KillTask {
-                framework_id: f.clone(),
-                task_id,
-                agent_id: None,
-                kill_policy: None,
-            });
+            scheduler.tell(kill_task(&f, id));
         }
         world.settle().await;
-        assert_eq!(agent.received(), ["kill t"]);
-        assert_eq!(
-            scheduler.received(),
-            ["nobody TASK_LOST REASON_RECONCILIATION"]
-        );
+        agent.receives("kill t");
+        scheduler.receives("nobody TASK_LOST REASON_RECONCILIATION");
     });
 }
 
@@ -252,16 +221,16 @@ fn operator_kills_a_task_by_unique_name() {
                 .unwrap()
         };
         assert_eq!(kill("x", None).await, Ok(f.clone()));
-        assert!(matches!(
+        assert_matches!(
             kill("both", None).await,
             Err(OperatorError::Ambiguous { .. })
-        ));
+        );
         assert_eq!(kill("both", Some(&g)).await, Ok(g.clone()));
-        assert!(matches!(
+        assert_matches!(
             kill("none", None).await,
             Err(OperatorError::NotFound { .. })
-        ));
-        assert_eq!(agent.received(), ["kill x", "kill both"]);
+        );
+        agent.receives("kill x | kill both");
     });
 }
 
@@ -317,13 +286,13 @@ fn unanswered_offer_is_rescinded_after_the_timeout() {
         world.allocator();
         scheduler.received();
         world.pass(29).await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
         world.pass(1).await;
-        assert_eq!(scheduler.received(), ["rescind O0"]);
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:1 for 30s"]);
+        scheduler.receives("rescind O0");
+        world.facts_are("recovered 0000 cpus:1 for 30s");
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        assert_eq!(scheduler.received(), ["t TASK_LOST REASON_INVALID_OFFERS"]);
+        scheduler.receives("t TASK_LOST REASON_INVALID_OFFERS");
     });
 }
 
@@ -353,12 +322,9 @@ fn new_oversubscribed_total_rescinds_only_revocable_offers() {
         world
             .grant(vec![grant(&f, &a, "cpus:1"), revocable, unwanted])
             .await;
-        assert_eq!(scheduler.received(), ["2 offers"]);
-        assert_eq!(
-            plain.received(),
-            Vec::<String>::new(),
-            "no capability, no revocable offer"
-        );
+        scheduler.receives("2 offers");
+        // No capability, no revocable offer.
+        plain.receives("");
         assert_eq!(world.allocator().len(), 1, "it went straight back");
 
         agent.tell(OversubscribedChanged {
@@ -366,7 +332,7 @@ fn new_oversubscribed_total_rescinds_only_revocable_offers() {
             total: lent.clone(),
         });
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O1"]);
+        scheduler.receives("rescind O1");
         let heard = world.allocator();
         assert!(
             heard[0].starts_with("agent S0 lends") && heard[1].starts_with("recovered 0000"),
@@ -378,11 +344,8 @@ fn new_oversubscribed_total_rescinds_only_revocable_offers() {
             total: resources("cpus:1"),
         });
         world.settle().await;
-        assert_eq!(
-            world.allocator(),
-            Vec::<String>::new(),
-            "what is not revocable cannot be lent"
-        );
+        // Only revocable resources can be lent.
+        world.facts_are("");
     });
 }
 
@@ -405,7 +368,7 @@ fn withdrawal_rescinds_as_few_offers_as_possible() {
         };
         world.node.tell(&world.master.pid(), withdrawn).unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O0"]);
+        scheduler.receives("rescind O0");
     });
 }
 
@@ -456,12 +419,9 @@ fn messages_and_executor_ends_are_forwarded() {
             termination,
         });
         world.settle().await;
-        assert_eq!(agent.received(), ["message hello"]);
-        assert_eq!(scheduler.received(), ["message hello", "lost e"]);
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:0.5 beside an offer"]
-        );
+        agent.receives("message hello");
+        scheduler.receives("message hello | lost e");
+        world.facts_are("recovered 0000 cpus:0.5 beside an offer");
     });
 }
 
@@ -480,10 +440,7 @@ fn refused_task_is_reconciled_as_refused() {
         world.settle().await;
         scheduler.received();
         let ask = ["void", "big"].map(|id| (TaskId::new(id).unwrap(), Some(a.clone())));
-        scheduler.tell(ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: ask.into_iter().collect(),
-        });
+        scheduler.tell(reconcile(&f, ask.into_iter().collect()));
         world.settle().await;
         assert_eq!(
             scheduler.received(),
@@ -493,9 +450,9 @@ fn refused_task_is_reconciled_as_refused() {
             ]
         );
         // It never held anything, and its id is free.
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("void", &a, "cpus:1")]));
-        world.settle().await;
+        world
+            .launch(&scheduler, &f, task("void", &a, "cpus:1"))
+            .await;
         let state = world.state().await;
         assert_eq!(state.tasks.of_framework(&f).unwrap().active().count(), 1);
     });

@@ -56,6 +56,7 @@ use runtime::observe::tap::{Fate, Passing};
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
+use testkit::{assert_contains, assert_matches, assert_starts};
 
 use super::*;
 use crate::registry::{FaultPlan, FaultyRegistry};
@@ -285,6 +286,12 @@ impl Member {
         self.log.take()
     }
 
+    /// Checks the messages since the last call; ` | ` separates them.
+    #[track_caller]
+    fn receives(&self, expected: &str) {
+        assert_eq!(self.received().join(" | "), expected);
+    }
+
     fn tell<M: Remote>(&self, message: M) {
         self.node.tell(&self.master, message).unwrap();
     }
@@ -364,11 +371,8 @@ fn simulate_task<F: Future>(
     simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", change).await;
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-        world.settle().await;
+        world.launch(&scheduler, &f, task("t", &a, "cpus:1")).await;
+        world.update(&agent, &f, &a, "t", TaskState::Running).await;
         world.allocator();
         agent.received();
         scheduler.received();
@@ -489,6 +493,41 @@ impl World {
         scheduler.offers().pop().expect("an offer")
     }
 
+    /// Sends a message, and waits for all that follows from it.
+    async fn tell<M: Remote>(&self, from: &Member, message: M) {
+        from.tell(message);
+        self.settle().await;
+    }
+
+    /// As [`World::tell`], but sent by the actor itself.
+    async fn say<M: Remote>(&self, from: &Member, message: M) {
+        from.say(message);
+        self.settle().await;
+    }
+
+    /// The agent reports a state of a task.
+    async fn update(
+        &self,
+        agent: &Member,
+        framework: &FrameworkId,
+        id: &AgentId,
+        task: &str,
+        state: TaskState,
+    ) {
+        let update = update(&agent.node, framework, id, task, state);
+        self.tell(agent, update).await;
+    }
+
+    /// The framework launches a task with an offer of just its resources.
+    async fn launch(&self, scheduler: &Member, framework: &FrameworkId, task: TaskInfo) {
+        let text = task.resources.to_string();
+        let offer = self
+            .offer(scheduler, framework, &task.agent_id, &text)
+            .await;
+        let call = accept(framework, &[&offer], vec![task]);
+        self.tell(scheduler, call).await;
+    }
+
     /// Sends grants with the agents' current sessions.
     async fn grant(&self, mut grants: Vec<Grant>) {
         let state = self.state().await;
@@ -500,6 +539,12 @@ impl World {
             .tell(&self.master.pid(), Granted { grants })
             .unwrap();
         self.settle().await;
+    }
+
+    /// Checks the facts that the allocator has received since the last call; ` | ` separates them.
+    #[track_caller]
+    fn facts_are(&self, expected: &str) {
+        assert_eq!(self.allocator().join(" | "), expected);
     }
 
     async fn state(&self) -> Arc<MasterState> {
@@ -520,6 +565,13 @@ fn kill_task(framework: &FrameworkId, id: &str) -> KillTask {
         task_id: TaskId::new(id).unwrap(),
         agent_id: None,
         kill_policy: None,
+    }
+}
+
+fn reconcile(framework: &FrameworkId, tasks: Vec<(TaskId, Option<AgentId>)>) -> ReconcileTasks {
+    ReconcileTasks {
+        framework_id: framework.clone(),
+        tasks,
     }
 }
 

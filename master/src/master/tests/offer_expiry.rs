@@ -20,12 +20,11 @@ fn expired_offers_filter_their_holder_for_a_bounded_time() {
             world.pass(10).await;
             let second = world.offer(&scheduler, &f, &a, "cpus:2").await;
             world.offer(&scheduler, &f, &a, "cpus:3").await;
-            scheduler.tell(decline(&f, &[&second]));
-            world.settle().await;
+            world.tell(&scheduler, decline(&f, &[&second])).await;
             world.allocator();
             scheduler.received();
             world.pass(timeout - 11).await;
-            assert_eq!(scheduler.received(), Vec::<String>::new());
+            scheduler.receives("");
             world.pass(1).await;
             assert_eq!(
                 scheduler.received(),
@@ -34,7 +33,7 @@ fn expired_offers_filter_their_holder_for_a_bounded_time() {
             let recovered = |cpus: u8| format!("recovered 0000 cpus:{cpus} for {hidden}");
             assert_eq!(world.allocator(), [recovered(1)]);
             world.pass(10).await;
-            assert_eq!(scheduler.received(), ["rescind O2"]);
+            scheduler.receives("rescind O2");
             assert_eq!(world.allocator(), [recovered(3)]);
             let counters = &world.state().await.counters;
             let counted = |name| counters.get(&format!("master/offers_{name}"));
@@ -81,9 +80,9 @@ fn clock_set_back_does_not_extend_offers() {
         assert_eq!(world.state().await.offers.len(), 2);
         scheduler.received();
         world.pass(1).await;
-        assert_eq!(scheduler.received(), ["rescind O0"]);
+        scheduler.receives("rescind O0");
         world.pass(100).await;
-        assert_eq!(scheduler.received(), ["rescind O1"]);
+        scheduler.receives("rescind O1");
     });
 }
 
@@ -113,14 +112,13 @@ fn offer_budget_is_renewed_when_half_is_answered() {
         world.grant(vec![grant(&h, &a, "cpus:3")]).await;
         assert_eq!(world.allocator(), [back[1]]);
         world.offer(&other, &o, &a, "cpus:3").await;
-        assert_eq!(world.allocator(), Vec::<String>::new());
+        world.facts_are("");
 
-        hoarder.tell(decline(&h, &[&held[0]]));
-        world.settle().await;
+        world.tell(&hoarder, decline(&h, &[&held[0]])).await;
         let again = ["recovered 0000 cpus:1 for 5s", "budget 0000 None"];
         assert_eq!(world.allocator(), again);
         world.offer(&hoarder, &h, &a, "cpus:3").await;
-        assert_eq!(world.allocator(), Vec::<String>::new());
+        world.facts_are("");
         let state = world.state().await;
         assert_eq!(state.counters.get("master/offers_over_budget"), 2);
     });
@@ -138,7 +136,7 @@ fn framework_without_budget_holds_any_number_of_offers() {
             .grant((0..100).map(|_| grant(&h, &a, "cpus:1")).collect())
             .await;
         assert_eq!(hoarder.offers().len(), 100);
-        assert_eq!(world.allocator(), Vec::<String>::new());
+        world.facts_are("");
     });
 }
 
@@ -163,8 +161,7 @@ fn metrics_show_hold_times_overall_and_per_framework() {
         let second = world.offer(&quick, &q, &a, "cpus:1").await;
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(decline(&f, &[&first]));
-        quick.tell(decline(&q, &[&second]));
-        world.settle().await;
+        world.tell(&quick, decline(&q, &[&second])).await;
         world.pass(2).await;
         let after = metrics().await;
         for (name, expected) in [("count", 2.0), ("min", 0.0), ("max", 40.0), ("sum", 40.0)] {

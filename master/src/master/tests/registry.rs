@@ -19,7 +19,7 @@ fn nothing_is_published_before_the_record() {
             .ask(&agent.master, registration(&agent, None, vec![]), PATIENCE);
         world.pass(2).await;
         assert_eq!(world.state().await.agents.iter().count(), 0);
-        assert_eq!(world.allocator(), ["begin"]);
+        world.facts_are("begin");
         let twice = register(&agent, None, vec![]).await;
         assert!(
             matches!(twice, Err(RegistrationRefused::NotNow { .. })),
@@ -27,28 +27,20 @@ fn nothing_is_published_before_the_record() {
         );
         world.pass(1).await;
         let a = asked.await.unwrap().unwrap().agent_id;
-        assert_eq!(world.allocator(), ["agent S0 used []"]);
+        world.facts_are("agent S0 used []");
 
         let (scheduler, f) = world.framework("web", |_| ()).await;
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&scheduler, &f, task("t", &a, "cpus:1")).await;
         scheduler.received();
         world.faults.delay(Duration::from_secs(20));
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(15 + 75).await;
-        assert_eq!(
-            scheduler.received(),
-            Vec::<String>::new(),
-            "it is asked, and has not answered"
-        );
+        // It is asked, and has not answered.
+        scheduler.receives("");
         let back = register(&agent, Some(a.clone()), vec![]).await;
         assert!(matches!(back, Err(RegistrationRefused::NotNow { .. })));
         world.pass(20).await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
-        );
+        scheduler.receives("t TASK_LOST REASON_SLAVE_REMOVED | lost S0");
     });
 }
 
@@ -98,7 +90,7 @@ fn temporarily_refused_record_is_retried_before_publishing() {
         world.faults.refuse(not_now());
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(75 + 15).await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
         world.pass(2).await;
         assert_eq!(scheduler.received(), [format!("lost {}", short(&a))]);
 
@@ -150,7 +142,7 @@ fn new_master_awaits_the_registry_agents() {
         network.leave("master");
         let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
         let world = World::on(network, node, Config::default(), first.faults.clone()).await;
-        assert_eq!(world.allocator(), ["begin", "framework 0000 active false"]);
+        world.facts_are("begin | framework 0000 active false");
 
         let mut agent = agent;
         agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
@@ -173,10 +165,7 @@ fn new_master_awaits_the_registry_agents() {
         assert_eq!(subscribe(&scheduler, info).await.unwrap().framework_id, f);
         let id = |text: &str| TaskId::new(text).unwrap();
         let asked = vec![(id("t"), None), (id("x"), None), (id("y"), Some(b.clone()))];
-        scheduler.tell(ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: asked.clone(),
-        });
+        scheduler.tell(reconcile(&f, asked.clone()));
         world.settle().await;
         let known = "t TASK_RUNNING REASON_RECONCILIATION".to_owned();
         assert_eq!(
@@ -185,13 +174,11 @@ fn new_master_awaits_the_registry_agents() {
             "no answer while an agent may still know"
         );
         world.pass(600).await;
-        assert_eq!(scheduler.received(), ["lost S1"], "ten minutes are over");
+        // Ten minutes are over.
+        scheduler.receives("lost S1");
         let counters = world.state().await.counters.clone();
         assert_eq!(counters.get("master/recovery_slave_removals"), 1);
-        scheduler.tell(ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: asked,
-        });
+        scheduler.tell(reconcile(&f, asked));
         world.settle().await;
         assert_eq!(scheduler.received().len(), 3);
     });
@@ -241,11 +228,11 @@ fn crashed_allocator_gets_the_whole_state_again() {
         let admit = crate::agents::whitelist::AdmitHosts(hosts);
         world.master.tell(admit).unwrap();
         world.settle().await;
-        assert_eq!(world.allocator(), ["hosts foobar"]);
+        world.facts_are("hosts foobar");
         let allocator = world.node.whereis("allocator").unwrap();
         world.node.stop(&allocator);
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O1"]);
+        scheduler.receives("rescind O1");
         let (_, raised, _) = recorder(&world.node, "allocator");
         world.pass(1).await;
         let anew = [
@@ -280,8 +267,9 @@ fn grant_from_an_earlier_allocator_state_is_no_offer() {
             let granted = Granted { grants: vec![late] };
             world.node.tell(&world.master.pid(), granted).unwrap();
             world.settle().await;
-            assert_eq!(scheduler.received(), Vec::<String>::new(), "no offer");
-            assert_eq!(raised.take(), Vec::<String>::new(), "nor anything free");
+            // No offer.
+            scheduler.receives("");
+            assert_eq!(raised.take(), [""; 0], "nor anything free");
             // Those that there are now grant the same.
             world.offer(&scheduler, &f, &a, "cpus:8").await;
         }
@@ -314,7 +302,7 @@ fn allocator_that_missed_a_fact_starts_over() {
             node.tell(&allocator, fact).unwrap();
         }
         world.pass(1).await;
-        assert_eq!(scheduler.received(), ["rescind O0"]);
+        scheduler.receives("rescind O0");
         let mut heard = world.allocator();
         heard.retain(|line| *line != "revived 0000");
         let anew = [
@@ -325,7 +313,8 @@ fn allocator_that_missed_a_fact_starts_over() {
         ];
         assert_eq!(heard, anew);
         world.pass(1).await;
-        assert_eq!(world.allocator(), Vec::<String>::new(), "and once");
+        // Only once.
+        world.facts_are("");
         world.offer(&scheduler, &f, &a, "cpus:8").await;
     });
 }
@@ -353,8 +342,7 @@ fn idle_allocator_delays_nothing() {
         world.settle().await;
         let heard = agent.received();
         assert!(heard[0].starts_with("run t="), "{heard:?}");
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-        world.settle().await;
+        world.update(&agent, &f, &a, "t", TaskState::Running).await;
         assert!(scheduler.received().contains(&"t TASK_RUNNING".to_owned()));
         let state = world.state().await;
         assert!(state.agents.get(&b).is_some() && state.frameworks.get(&g).is_some());

@@ -90,8 +90,7 @@ async fn running_tasks(
     scheduler.tell(accept(&f, &[&offer], tasks.collect()));
     world.settle().await;
     for name in names {
-        agent.tell(update(&agent.node, &f, &a, name, TaskState::Running));
-        world.settle().await;
+        world.update(&agent, &f, &a, name, TaskState::Running).await;
     }
     for log in [&agent, &scheduler] {
         log.received();
@@ -108,21 +107,19 @@ fn revocation_warns_then_kills_then_ends_the_executor() {
         let cluster = running_tasks(network, &["t", "u"], true);
         let (world, (agent, a), (scheduler, f)) = cluster.await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        assert_eq!(scheduler.received(), ["revoked t for web in 30s"]);
+        scheduler.receives("revoked t for web in 30s");
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        assert_eq!(scheduler.received(), [""; 0], "told once");
+        // Only once.
+        scheduler.receives("");
         world.pass(GRACE - 1).await;
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
         world.pass(1).await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
         world.pass(GRACE).await;
-        assert_eq!(agent.received(), ["end shared"]);
+        agent.receives("end shared");
         world.pass(GRACE).await;
-        assert_eq!(
-            agent.received(),
-            ["end shared"],
-            "the agent was away, perhaps"
-        );
+        // The agent was away, perhaps.
+        agent.receives("end shared");
         for name in ["t", "u"] {
             agent.tell(update(&agent.node, &f, &a, name, TaskState::Failed));
         }
@@ -130,7 +127,7 @@ fn revocation_warns_then_kills_then_ends_the_executor() {
         let ended = ["t TASK_FAILED REASON_CONTAINER_PREEMPTED", "u TASK_FAILED"];
         assert_eq!(scheduler.received(), ended);
         world.pass(10 * GRACE).await;
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
     });
 }
 
@@ -150,23 +147,23 @@ fn spared_frameworks_are_notified_unless_killed_already() {
         scheduler.received();
         scheduler.statuses();
         world.still_lacking(&["ads", "web"]).await;
-        assert_eq!(scheduler.received(), [""; 0], "both lack something still");
+        // Both still lack resources.
+        scheduler.receives("");
         world.pass(10).await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
         world.still_lacking(&[]).await;
-        assert_eq!(
-            scheduler.received(),
-            ["u TASK_RUNNING REASON_RECONCILIATION"]
-        );
+        scheduler.receives("u TASK_RUNNING REASON_RECONCILIATION");
         let status = scheduler.statuses().pop().unwrap();
         let expected = "no longer revoked: role `ads` lacks nothing any more";
         assert_eq!((&*status.message, status.uuid), (expected, None));
         world.pass(GRACE).await;
-        assert_eq!(agent.received(), ["end t"], "and u is left alone");
+        // And u is left alone.
+        agent.receives("end t");
         world.name_victims(vec![victim(&f, &a, "u")]).await;
-        assert_eq!(scheduler.received(), ["revoked u for web in 30s"]);
+        scheduler.receives("revoked u for web in 30s");
         world.pass(GRACE).await;
-        assert_eq!(agent.received(), ["end t", "kill u"], "its whole time anew");
+        // The grace period starts again.
+        agent.receives("end t | kill u");
     });
 }
 
@@ -176,13 +173,12 @@ fn task_ended_in_time_reports_a_normal_end() {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t", "u"], false).await;
         let victims = vec![victim(&f, &a, "t"), victim(&f, &a, "u")];
         world.name_victims(victims).await;
-        assert_eq!(scheduler.received(), ["revoked t u for web in 30s"]);
+        scheduler.receives("revoked t u for web in 30s");
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
-        agent.tell(update(&agent.node, &f, &a, "u", TaskState::Killed));
-        world.settle().await;
-        assert_eq!(scheduler.received(), ["t TASK_FINISHED", "u TASK_KILLED"]);
+        world.update(&agent, &f, &a, "u", TaskState::Killed).await;
+        scheduler.receives("t TASK_FINISHED | u TASK_KILLED");
         world.pass(3 * GRACE).await;
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
     });
 }
 
@@ -195,14 +191,14 @@ fn only_tasks_killed_by_revocation_are_reported_so() {
         world.settle().await;
         agent.received();
         world.pass(3 * GRACE).await;
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
         let unknown = [
             victim(&f, &AgentId::new("other").unwrap(), "t"),
             victim(&f, &a, "x"),
         ];
         scheduler.received();
         world.name_victims(unknown.to_vec()).await;
-        assert_eq!(scheduler.received(), [""; 0]);
+        scheduler.receives("");
     });
 }
 
@@ -212,13 +208,11 @@ fn allocator_gets_tasks_with_priority_and_leaving_state() {
         let cluster = running_tasks(network, &["t", "u", "v"], false);
         let (world, (agent, a), (scheduler, f)) = cluster.await;
         world.name_victims(vec![victim(&f, &a, "u")]).await;
-        scheduler.tell(kill_task(&f, "v"));
-        world.settle().await;
+        world.tell(&scheduler, kill_task(&f, "v")).await;
         // A killed task goes first, and is revoked like any other if it takes its time.
         let all = "tasks 7: t*3=cpus:1 u*3=cpus:1 leaves v*-2147483648=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [all]);
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
-        world.settle().await;
+        world.update(&agent, &f, &a, "t", TaskState::Finished).await;
         let rest = "tasks 7: u*3=cpus:1 leaves v*-2147483648=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [rest]);
         let (_other, b) = world.agent("host-2").await;
@@ -253,7 +247,8 @@ fn offers_are_rescinded_before_tasks_are_revoked() {
             [&*recovered, "tasks 7:; consumed 0"]
         );
         assert_eq!(batch.received(), [format!("rescind {}", short(&offer.id))]);
-        assert_eq!(web.received(), [""; 0], "it lacks more, not less");
+        // It lacks more, not less.
+        web.receives("");
     });
 }
 
@@ -270,12 +265,13 @@ fn returning_scheduler_is_warned_with_the_remaining_time() {
         info.id = Some(f.clone());
         subscribe(&scheduler, info.clone()).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), ["revoked t for web in 20s"]);
+        scheduler.receives("revoked t for web in 20s");
         world.pass(20).await;
-        assert_eq!(agent.received(), ["framework batch", "kill t"]);
+        agent.receives("framework batch | kill t");
         subscribe(&scheduler, info).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), [""; 0], "it is being killed");
+        // It is being killed.
+        scheduler.receives("");
     });
 }
 
@@ -302,13 +298,13 @@ fn killed_task_that_stays_ends_with_its_executor() {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         scheduler.tell(kill_task(&f, "t"));
         world.pass(3600).await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        assert_eq!(scheduler.received(), ["revoked t for web in 30s"]);
+        scheduler.receives("revoked t for web in 30s");
         world.pass(GRACE).await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
         world.pass(GRACE).await;
-        assert_eq!(agent.received(), ["end t"]);
+        agent.receives("end t");
     });
 }
 
@@ -322,9 +318,9 @@ fn relaunched_task_id_gets_a_full_grace_period() {
         agent.received();
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE - 1).await;
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
         world.pass(1).await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
     });
 }
 
@@ -339,15 +335,15 @@ fn disconnected_framework_learns_why_its_task_was_killed() {
         agent.tell(end.clone());
         world.pass(10 * GRACE).await;
         scheduler.received();
-        agent.tell(end.clone());
-        world.settle().await;
+        world.tell(&agent, end.clone()).await;
         let killed = ["t TASK_KILLED REASON_CONTAINER_PREEMPTED"];
         assert_eq!(
             scheduler.received(),
             killed,
             "said again, since nobody has acknowledged it"
         );
-        assert_eq!(agent.received(), [""; 0], "and nothing more is done to it");
+        // And nothing more is done to it.
+        agent.receives("");
         scheduler.tell(acknowledgement(&f, &end));
         world.pass(10 * GRACE).await;
         assert_eq!(agent.received().len(), 1, "but the acknowledgement");
@@ -363,19 +359,21 @@ fn returning_agent_catches_up_with_revocation_deadlines() {
         world.pass(GRACE - 1).await;
         world.network.sever("master", "host-1");
         world.pass(1).await;
-        assert_eq!(agent.received(), [""; 0], "the kill does not reach it");
+        // The kill does not reach it.
+        agent.receives("");
         world.pass(GRACE + GRACE / 2).await;
         world.network.heal("master", "host-1");
         agent.node.connect("master").await.unwrap();
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(agent.received(), ["kill t"], "what it has missed");
+        // The missed kill.
+        agent.receives("kill t");
         scheduler.received();
         world.pass(GRACE / 2).await;
-        assert_eq!(agent.received(), ["end t"], "at the next deadline");
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Failed));
-        world.settle().await;
+        // At the next deadline.
+        agent.receives("end t");
+        world.update(&agent, &f, &a, "t", TaskState::Failed).await;
         let ended = ["t TASK_FAILED REASON_CONTAINER_PREEMPTED"];
         assert_eq!(scheduler.received(), ended);
     });
@@ -411,13 +409,10 @@ fn revocation_waits_for_awaited_agents() {
         let anew = "tasks 7: t*0=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [anew]);
         world.pass(2 * GRACE).await;
-        assert_eq!(
-            agent.received(),
-            [""; 0],
-            "nobody was warned by this master"
-        );
+        // This master has warned no one.
+        agent.receives("");
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE).await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
     });
 }

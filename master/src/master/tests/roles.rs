@@ -120,7 +120,7 @@ fn new_limit_rescinds_only_the_excess() {
         let update = quotas(&[("eng", quota("", "cpus:4"))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O3"]);
+        scheduler.receives("rescind O3");
         let told = ["quotas of [\"eng\"]", "recovered 0000 cpus:2;mem:64"];
         assert_eq!(world.allocator(), told);
         let role = operator.role("eng").await;
@@ -130,24 +130,21 @@ fn new_limit_rescinds_only_the_excess() {
 
         let below = quotas(&[("eng", quota("", "cpus:1"))], false);
         let refused = operator.ask(below.clone()).await;
-        assert!(
-            matches!(refused, Err(UpdateRefused::Invalid { .. })),
-            "{refused:?}"
-        );
-        assert_eq!(world.allocator(), [""; 0]);
+        assert_matches!(refused, Err(UpdateRefused::Invalid { .. }));
+        world.facts_are("");
         let forced = UpdateQuotas {
             force: true,
             ..below
         };
         assert_eq!(operator.ask(forced).await, Ok(()));
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O1", "rescind O4"]);
+        scheduler.receives("rescind O1 | rescind O4");
 
         let reset = quotas(&[("eng", Quota::default())], false);
         assert_eq!(operator.ask(reset).await, Ok(()));
         assert_eq!(operator.role("eng").await.quota, Quota::default());
         assert!(world.faults.state().quotas.is_empty());
-        assert_eq!(scheduler.received(), [""; 0]);
+        scheduler.receives("");
     });
 }
 
@@ -175,14 +172,14 @@ fn raised_guarantee_rescinds_only_the_missing_resources() {
         let update = quotas(&[("eng", quota("cpus:3", ""))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(others.received(), [""; 0]);
+        others.receives("");
         assert_eq!(world.allocator(), ["quotas of [\"eng\"]"]);
 
         let update = quotas(&[("eng", quota("cpus:5", ""))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(others.received(), ["rescind O2"]);
-        assert_eq!(scheduler.received(), [""; 0]);
+        others.receives("rescind O2");
+        scheduler.receives("");
         let told = ["quotas of [\"eng\"]", "recovered 0001 cpus:3"];
         assert_eq!(world.allocator(), told);
         let ops = operator.role("ops").await.offered.unallocate();
@@ -192,7 +189,7 @@ fn raised_guarantee_rescinds_only_the_missing_resources() {
         let update = quotas(&[("eng", quota("cpus:4", ""))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(others.received(), [""; 0]);
+        others.receives("");
     });
 }
 
@@ -257,28 +254,19 @@ fn unrecorded_quotas_are_unpublished_and_updates_are_serial() {
             reason: "busy".to_owned(),
         });
         let refused = operator.ask(half("eng")).await;
-        assert!(
-            matches!(refused, Err(UpdateRefused::NotNow { .. })),
-            "{refused:?}"
-        );
-        assert_eq!(world.allocator(), [""; 0]);
+        assert_matches!(refused, Err(UpdateRefused::NotNow { .. }));
+        world.facts_are("");
 
         // Eight cpus are there: two quotas of five are not both granted, however close they come.
         world.faults.delay(Duration::from_secs(2));
         let first = operator.node.ask(&operator.master, half("eng"), PATIENCE);
         world.settle().await;
         let second = operator.ask(half("ops")).await;
-        assert!(
-            matches!(second, Err(UpdateRefused::NotNow { .. })),
-            "{second:?}"
-        );
-        assert_eq!(world.allocator(), [""; 0]);
+        assert_matches!(second, Err(UpdateRefused::NotNow { .. }));
+        world.facts_are("");
         assert_eq!(first.await.unwrap(), Ok(()));
         let second = operator.ask(half("ops")).await;
-        assert!(
-            matches!(second, Err(UpdateRefused::Invalid { .. })),
-            "{second:?}"
-        );
+        assert_matches!(second, Err(UpdateRefused::Invalid { .. }));
         let asked = world.faults.asked();
         let quotas = asked
             .iter()
@@ -289,10 +277,7 @@ fn unrecorded_quotas_are_unpublished_and_updates_are_serial() {
             weights: BTreeMap::new(),
         };
         let refused = operator.ask(none).await;
-        assert!(
-            matches!(refused, Err(UpdateRefused::Invalid { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(UpdateRefused::Invalid { .. }));
         assert_eq!(
             operator.role("eng").await.quota.guarantees,
             Quantities::parse("cpus:5").unwrap()
@@ -313,10 +298,7 @@ fn concurrent_new_quotas_of_a_role_conflict() {
         assert_eq!(first.await.unwrap(), Ok(()));
         // While the first is recorded it is refused for that moment.
         let refused = second.await.unwrap();
-        assert!(
-            matches!(refused, Err(UpdateRefused::NotNow { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(UpdateRefused::NotNow { .. }));
         let refused = set("cpus:2").await.unwrap();
         assert!(
             matches!(&refused, Err(UpdateRefused::Invalid { reason }) if reason.contains("already has quota")),
@@ -354,10 +336,7 @@ fn concurrent_resets_of_a_quota_conflict() {
         let (first, second) = (reset("eng"), reset("eng"));
         assert_eq!(first.await.unwrap(), Ok(()));
         let refused = second.await.unwrap();
-        assert!(
-            matches!(refused, Err(UpdateRefused::NotNow { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(UpdateRefused::NotNow { .. }));
         no_quota(reset("eng").await.unwrap());
 
         // A quota set meanwhile is either removed as a whole, or not at all.
@@ -368,10 +347,7 @@ fn concurrent_resets_of_a_quota_conflict() {
         let reset_beside = reset("eng");
         assert_eq!(set.await.unwrap(), Ok(()));
         let refused = reset_beside.await.unwrap();
-        assert!(
-            matches!(refused, Err(UpdateRefused::NotNow { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(UpdateRefused::NotNow { .. }));
         assert_eq!(operator.role("eng").await.quota, quota("", "cpus:2"));
     });
 }

@@ -94,10 +94,7 @@ fn reconciliation_and_refusals_are_answered_in_mesos_words() {
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         let reconciled = async |id: &str, agent: Option<AgentId>| {
-            scheduler.tell(ReconcileTasks {
-                framework_id: f.clone(),
-                tasks: vec![(id.parse().unwrap(), agent)],
-            });
+            scheduler.tell(reconcile(&f, vec![(id.parse().unwrap(), agent)]));
             world.settle().await;
             newest(&scheduler)
         };

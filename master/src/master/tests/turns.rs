@@ -240,10 +240,7 @@ async fn come(world: &World, stands_by: bool, principals: &[&str]) -> Vec<(u64, 
         };
         if let Err(refused) = &had {
             let words = format!("{refused:?}");
-            assert!(
-                words.contains("NotNow") && words.contains("--rate_limits"),
-                "{words}"
-            );
+            assert_contains!(words, "NotNow", "--rate_limits");
         }
         ((clock.now() - begun).as_secs(), had.is_ok())
     });

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use protocol::message::state::STATE_VALUE_BYTES_MAX;
 use runtime::Timestamp;
+use testkit::{assert_contains, assert_starts};
 
 use super::super::samples::framework;
 use super::super::{RegistryOperation, RegistryState};
@@ -155,10 +156,7 @@ fn removed_and_unknown_frameworks_store_nothing() {
     let refused = state
         .change(&change("f1", "a", Some(0), Some(b"late")))
         .unwrap_err();
-    assert!(
-        refused.to_string().starts_with("framework_id is `f1`"),
-        "{refused}"
-    );
+    assert_starts!(refused.to_string(), "framework_id is `f1`");
 }
 
 #[test]
@@ -171,10 +169,7 @@ fn excess_keys_and_bytes_are_refused() {
     let refused = state
         .change(&change("f1", "more", None, Some(b"")))
         .unwrap_err();
-    assert!(
-        refused.to_string().contains("expected at most 128"),
-        "{refused}"
-    );
+    assert_contains!(refused.to_string(), "expected at most 128");
     state
         .change(&change("f1", "k0", None, Some(b"changed")))
         .unwrap();
@@ -196,9 +191,6 @@ fn excess_keys_and_bytes_are_refused() {
         })
     });
     let refused = refused.unwrap().to_string();
-    assert!(
-        refused.starts_with("all frameworks would keep"),
-        "{refused}"
-    );
+    assert_starts!(refused, "all frameworks would keep");
     assert!(state.framework_states.bytes <= STATE_BYTES_MAX);
 }

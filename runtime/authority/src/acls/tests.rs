@@ -1,6 +1,7 @@
 //! The decisions of ACLs, and their parser.
 
 use proptest::prelude::*;
+use testkit::rows;
 
 use super::*;
 
@@ -161,64 +162,26 @@ fn percent_sign_matches_child_roles_only() {
 
 #[test]
 fn ambiguous_acls_are_refused_by_path() {
-    for (text, field, words) in [
-        ("[]", "acls", "an object"),
-        ("{", "acls", "cut off"),
-        (r#"{"permissive":1}"#, "acls.permissive", "true or false"),
-        (r#"{"run_task":[]}"#, "acls", "`run_tasks`"),
-        (
-            r#"{"shutdown_frameworks":[]}"#,
-            "acls",
-            "`teardown_frameworks`",
-        ),
-        (r#"{"run_tasks":{}}"#, "acls.run_tasks", "a list"),
-        (r#"{"run_tasks":[],"run_tasks":[]}"#, "acls", "comes twice"),
-        (
-            r#"{"run_tasks":[{}]}"#,
-            "acls.run_tasks[0].principals",
-            "absent",
-        ),
-        (
-            r#"{"run_tasks":[{"principals":{"type":"ANY"}}]}"#,
-            "acls.run_tasks[0].users",
-            "absent",
-        ),
-        (
-            r#"{"run_tasks":[{"principals":{"type":"ALL"},"users":{"type":"ANY"}}]}"#,
-            "acls.run_tasks[0].principals.type",
-            "ALL",
-        ),
-        (
-            r#"{"run_tasks":[{"principals":{},"users":{"type":"ANY"}}]}"#,
-            "acls.run_tasks[0].principals",
-            "without values",
-        ),
-        (
-            r#"{"run_tasks":[{"principals":{"values":["a",1]},"users":{"type":"ANY"}}]}"#,
-            "acls.run_tasks[0].principals.values[1]",
-            "a text",
-        ),
-        (
-            r#"{"run_tasks":[{"principals":{"type":"ANY","values":["a"]},"users":{"type":"ANY"}}]}"#,
-            "acls.run_tasks[0].principals",
-            "both",
-        ),
-        (
-            r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"values":["a/%/b"]}}]}"#,
-            "acls.view_roles[0].roles.values",
-            "ROLE/%",
-        ),
-        (
-            r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"values":["%"]}}]}"#,
-            "acls.view_roles[0].roles.values",
-            "ROLE/%",
-        ),
-        (
-            r#"{"get_endpoints":[{"principals":{"type":"ANY"},"paths":{"values":["metrics"]}}]}"#,
-            "acls.get_endpoints[0].paths.values",
-            "a path",
-        ),
-    ] {
+    for [text, field, words] in rows(
+        r#"
+        [] | acls | an object
+        { | acls | cut off
+        {"permissive":1} | acls.permissive | true or false
+        {"run_task":[]} | acls | `run_tasks`
+        {"shutdown_frameworks":[]} | acls | `teardown_frameworks`
+        {"run_tasks":{}} | acls.run_tasks | a list
+        {"run_tasks":[],"run_tasks":[]} | acls | comes twice
+        {"run_tasks":[{}]} | acls.run_tasks[0].principals | absent
+        {"run_tasks":[{"principals":{"type":"ANY"}}]} | acls.run_tasks[0].users | absent
+        {"run_tasks":[{"principals":{"type":"ALL"},"users":{"type":"ANY"}}]} | acls.run_tasks[0].principals.type | ALL
+        {"run_tasks":[{"principals":{},"users":{"type":"ANY"}}]} | acls.run_tasks[0].principals | without values
+        {"run_tasks":[{"principals":{"values":["a",1]},"users":{"type":"ANY"}}]} | acls.run_tasks[0].principals.values[1] | a text
+        {"run_tasks":[{"principals":{"type":"ANY","values":["a"]},"users":{"type":"ANY"}}]} | acls.run_tasks[0].principals | both
+        {"view_roles":[{"principals":{"type":"ANY"},"roles":{"values":["a/%/b"]}}]} | acls.view_roles[0].roles.values | ROLE/%
+        {"view_roles":[{"principals":{"type":"ANY"},"roles":{"values":["%"]}}]} | acls.view_roles[0].roles.values | ROLE/%
+        {"get_endpoints":[{"principals":{"type":"ANY"},"paths":{"values":["metrics"]}}]} | acls.get_endpoints[0].paths.values | a path
+    "#,
+    ) {
         let invalid = Acls::parse(text).unwrap_err();
         let shown = invalid.to_string();
         assert_eq!(invalid.field, field, "{text}: {shown}");

@@ -1,6 +1,7 @@
 //! Settings of Mesos on the command line and in the environment, and their complete list.
 
 use clap::CommandFactory;
+use testkit::assert_contains;
 
 use super::*;
 use crate::Cli;
@@ -223,16 +224,8 @@ fn local_cluster_handles_its_services_settings() {
         local("MESOS_NUM_SLAVES", "2").unwrap().0,
         "meros local --agents=2"
     );
-    assert!(
-        local("MESOS_IP", "10.0.0.1")
-            .unwrap_err()
-            .contains("this machine")
-    );
-    assert!(
-        local("MESOS_CLUSTER", "x")
-            .unwrap_err()
-            .contains("`meros master`")
-    );
+    assert_contains!(local("MESOS_IP", "10.0.0.1").unwrap_err(), "this machine");
+    assert_contains!(local("MESOS_CLUSTER", "x").unwrap_err(), "`meros master`");
     assert!(local("MESOS_STRICT", "true").unwrap().1.is_empty());
     assert_eq!(local("MESOS_MASTER", "a:1").unwrap().1.len(), 1);
 }

@@ -11,6 +11,7 @@ use axum::routing::post;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use protocol::{CommandInfo, ContainerId};
+use testkit::assert_contains;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use v1::Limits;
@@ -230,10 +231,5 @@ fn a_terminal_has_the_size_of_ours() {
 #[test]
 fn a_refused_session_has_the_agents_words() {
     let refused = run("missing", None, None, false).code.unwrap_err();
-    assert!(
-        refused
-            .to_string()
-            .contains("400 Bad Request: No such file"),
-        "{refused}"
-    );
+    assert_contains!(refused.to_string(), "400 Bad Request: No such file");
 }

@@ -2,6 +2,7 @@
 
 use consensus::core::{Peer, PeerState, Role};
 use consensus::member::operator::{ChangeMasters, LogStatus, MasterEntry, MasterStatus, VoteRole};
+use testkit::{assert_contains, assert_matches};
 
 use super::super::members::Answers;
 use super::change::{Change, Goal, MasterRef, Next};
@@ -149,10 +150,9 @@ fn members_are_known_without_a_leader() {
     let group = fixture.group();
     assert_eq!((group.leader.clone(), group.masters.len()), (None, 3));
     assert!(group.masters.iter().all(|row| row.lag.is_none()));
-    assert!(
-        group
-            .summary()
-            .contains("there is no leader; 1 of 3 voters answer, 2 are needed")
+    assert_contains!(
+        group.summary(),
+        "there is no leader; 1 of 3 voters answer, 2 are needed"
     );
     let change = Change::new(Goal::Leading(None)).next(&group);
     assert!(matches!(change, Next::Wait(_)), "{change:?}");
@@ -182,10 +182,7 @@ fn non_members_are_listed() {
     let Next::Refuse(reason) = refused else {
         panic!("{refused:?}");
     };
-    assert!(
-        reason.contains("it belongs to group 0000000000000def"),
-        "{reason}"
-    );
+    assert_contains!(reason, "it belongs to group 0000000000000def");
 }
 
 /// A master that was started without `--initial_masters` leads a group of its own.
@@ -204,10 +201,7 @@ fn a_leader_of_another_group_is_named() {
     assert_eq!(group.id, Some(0xdef), "the highest term wins");
     assert_eq!(group.others.len(), 3);
     let error = two_groups(&group).to_string();
-    assert!(
-        error.contains("m1:5050 of group 0000000000000abc"),
-        "{error}"
-    );
+    assert_contains!(error, "m1:5050 of group 0000000000000abc");
 }
 
 fn adding(id: u64, learner: bool) -> Change {
@@ -241,10 +235,7 @@ fn adding_and_promoting_can_be_resumed() {
     joined.matched = 89;
     for change in [adding_learner, adding(4, true)].iter_mut() {
         let done = change.next(&joined.group());
-        assert!(
-            matches!(&done, Next::Done(line) if line.contains("has caught up")),
-            "{done:?}"
-        );
+        assert_matches!(&done, Next::Done(line) if line.contains("has caught up"));
     }
     let voting = Fixture::three().with(4, VoteRole::Voter).group();
     for mut change in [voter, Change::new(Goal::Promoted(MasterRef::Id(4)))] {
@@ -254,10 +245,7 @@ fn adding_and_promoting_can_be_resumed() {
         assert_eq!(change.next(&voting), done);
     }
     let again = Change::new(Goal::Promoted(MasterRef::At(at(4)))).next(&voting);
-    assert!(
-        matches!(&again, Next::Done(line) if line.contains("votes already")),
-        "{again:?}"
-    );
+    assert_matches!(&again, Next::Done(line) if line.contains("votes already"));
     let unknown = Change::new(Goal::Promoted(MasterRef::Id(9))).next(&voting);
     assert!(matches!(unknown, Next::Refuse(_)));
 }
@@ -315,10 +303,7 @@ fn replacing_can_be_resumed() {
         (3, 9, joined.group(), "master 9 is not a member"),
     ] {
         let refused = replace(old, new).next(&group);
-        assert!(
-            matches!(&refused, Next::Refuse(reason) if reason.contains(words)),
-            "{refused:?}"
-        );
+        assert_matches!(&refused, Next::Refuse(reason) if reason.contains(words));
     }
 }
 

@@ -428,6 +428,7 @@ pub fn answer(form: Form, message: &dyn Message) -> Response {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+    use testkit::rows;
 
     use axum::http::header::ALLOW;
     use runtime::testing::run_simulated;
@@ -496,66 +497,36 @@ mod tests {
     fn invalid_calls_are_refused_with_status_and_reason() {
         run_simulated(async {
             let json = Some("application/json");
-            for (request, status, words) in [
-                (
-                    request("GET", json, ""),
-                    405,
-                    "405 Method Not Allowed. Expecting one of { 'POST' }, but received 'GET'.",
-                ),
-                (
-                    request("POST", None, "{}"),
-                    400,
-                    "Expecting 'Content-Type' to be present",
-                ),
-                (
-                    request("POST", Some("text/plain"), "{}"),
-                    415,
-                    "Expecting 'Content-Type' of application/json or application/x-protobuf",
-                ),
-                (
-                    request("POST", json, "{"),
-                    400,
-                    "Failed to parse body into JSON: ",
-                ),
-                (
-                    request("POST", json, "[]"),
-                    400,
-                    "Failed to convert JSON into Call protobuf: ",
-                ),
-                (
-                    request("POST", json, r#"{"kill":{"task_id":1}}"#),
-                    400,
-                    "Failed to convert JSON into Call protobuf: kill.task_id",
-                ),
-                (
-                    request("POST", Some("application/x-protobuf"), "no call"),
-                    400,
-                    "Failed to parse body into Call protobuf: ",
-                ),
-                (
-                    request("POST", json, vec![b' '; CALL_MAX + 1]),
-                    413,
-                    "longer than 16777216 bytes",
-                ),
-            ] {
+            let refused = async |request: Request, status: u16, words: &str| {
                 let refusal = read(request).await.unwrap_err();
                 assert_eq!(refusal.status.as_u16(), status, "{refusal}");
                 assert!(refusal.problem.contains(words), "{refusal}");
+            };
+            for [method, content, body, status, words] in rows(
+                r#"
+                GET | application/json |  | 405 | 405 Method Not Allowed. Expecting one of { 'POST' }, but received 'GET'.
+                POST |  | {} | 400 | Expecting 'Content-Type' to be present
+                POST | text/plain | {} | 415 | Expecting 'Content-Type' of application/json or application/x-protobuf
+                POST | application/json | { | 400 | Failed to parse body into JSON:
+                POST | application/json | [] | 400 | Failed to convert JSON into Call protobuf:
+                POST | application/json | {"kill":{"task_id":1}} | 400 | Failed to convert JSON into Call protobuf: kill.task_id
+                POST | application/x-protobuf | no call | 400 | Failed to parse body into Call protobuf:
+            "#,
+            ) {
+                let content = Some(content).filter(|content| !content.is_empty());
+                let request = request(method, content, body);
+                refused(request, status.parse().unwrap(), words).await;
             }
+            let huge = request("POST", json, vec![b' '; CALL_MAX + 1]);
+            refused(huge, 413, "longer than 16777216 bytes").await;
             let node = runtime::testing::node("node").build();
-            for (content, body, words) in [
-                ("application/json", "{", "Failed to parse body into JSON: "),
-                (
-                    "application/json",
-                    r#"{"kill":{"task_id":1}}"#,
-                    "kill.task_id",
-                ),
-                (
-                    "application/x-protobuf",
-                    "no call",
-                    "Failed to parse body into a protobuf object: ",
-                ),
-            ] {
+            for [content, body, words] in rows(
+                r#"
+                application/json | { | Failed to parse body into JSON:
+                application/json | {"kill":{"task_id":1}} | kill.task_id
+                application/x-protobuf | no call | Failed to parse body into a protobuf object:
+            "#,
+            ) {
                 let request = request("POST", Some(content), body);
                 let refusal = ReceivedCall::<Call>::read_first(&node, request).await;
                 let refusal = refusal.unwrap_err().to_string();

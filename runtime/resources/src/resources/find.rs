@@ -3,7 +3,6 @@
 use crate::resource::Resource;
 use crate::resource::annotation::{Annotations, Reservation};
 use crate::resources::Resources;
-use crate::resources::quantities::Quantities;
 
 impl Resources {
     /// Selects `target` from this pool, with any reservations, allocation and lender; all other
@@ -47,36 +46,6 @@ impl Resources {
             }
         }
         None
-    }
-
-    /// At most the amounts in `most`, and no other names. Indivisible resources are included as a
-    /// whole if they fit. Ranges and sets are left out.
-    pub fn chop_to(&self, most: &Quantities) -> Resources {
-        self.chop(most, false)
-    }
-
-    /// At most the amounts in `most`; resources with other names are unchanged.
-    pub fn cap_to(&self, most: &Quantities) -> Resources {
-        self.chop(most, true)
-    }
-
-    fn chop(&self, most: &Quantities, keep_unnamed: bool) -> Resources {
-        let mut left = most.clone();
-        let cut = self.iter().filter_map(|own| {
-            let name = own.name();
-            if keep_unnamed && !most.names(&name) {
-                return Some(own.clone());
-            }
-            let mut own = own.clone();
-            let amount = own.amount()?;
-            let room = left.get(&name);
-            if amount > room && (own.copies() > 1 || !own.shrink(room)) {
-                return None;
-            }
-            left.take(&name, own.amount()?);
-            Some(own)
-        });
-        cut.collect()
     }
 }
 
@@ -162,17 +131,5 @@ mod tests {
                 )
                 .is_some()
         );
-    }
-
-    #[test]
-    fn chop_cuts_amounts_and_drops_other_names() {
-        let pool = parse("cpus:4;mem:100;gpus:3;cpus(ads):4;ports:[1-2]");
-        let most: Quantities = "cpus:6;gpus:2.5".parse().unwrap();
-        assert_eq!(pool.chop_to(&most), parse("cpus:4;gpus:2;cpus(ads):2"));
-        assert_eq!(
-            pool.cap_to(&most),
-            parse("cpus:4;gpus:2;cpus(ads):2;mem:100;ports:[1-2]")
-        );
-        assert_eq!(pool.chop_to(&Quantities::new()), Resources::new());
     }
 }

@@ -82,11 +82,6 @@ impl Resources {
         self.filter(Resource::is_persistent_volume)
     }
 
-    /// The resources that are amounts.
-    pub fn scalars(&self) -> Self {
-        self.filter(|own| own.value().as_scalar().is_some())
-    }
-
     /// The amounts by name, whatever the annotations; a shared resource counts once.
     pub fn quantities(&self) -> Quantities {
         self.iter()
@@ -107,11 +102,6 @@ impl Resources {
     /// All of it, without allocation.
     pub fn unallocate(&self) -> Self {
         self.annotate(|notes| notes.allocation = None)
-    }
-
-    /// All of it, without reservations.
-    pub fn to_unreserved(&self) -> Self {
-        self.annotate(|notes| notes.reservations.clear())
     }
 
     /// All of it, without reservations and allocation: the plain form for a tenant.
@@ -245,7 +235,6 @@ mod tests {
         );
         assert_eq!(pool.allocatable_to(&Role::STAR), parse("cpus:1"));
         assert_eq!(pool.reservations().len(), 3);
-        assert_eq!(pool.to_unreserved(), parse("cpus:15"));
         assert_eq!(pool.quantities().to_string(), "cpus:15");
     }
 

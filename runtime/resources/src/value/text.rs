@@ -442,72 +442,26 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
-        for (text, said) in [
-            (
-                "cpus",
-                "at character 1: item is `cpus`: expected name:value or name(role):value",
-            ),
-            (
-                "cpus:1;mem",
-                "at character 8: item is `mem`: expected name:value or name(role):value",
-            ),
-            (
-                "cpus:1; mem:x",
-                "at character 13: mem is `x`: expected a number that is not negative, ranges [a-b,c-d], or a set {x,y}",
-            ),
-            (
-                "cpus:-1",
-                "at character 6: cpus is `-1`: expected a number that is not negative, ranges [a-b,c-d], or a set {x,y}",
-            ),
-            (
-                "cpus:nan",
-                "at character 6: cpus is `nan`: expected a number that is not negative, ranges [a-b,c-d], or a set {x,y}",
-            ),
-            (
-                "cpus:1e13",
-                "at character 6: cpus is `10000000000000`: expected a number from 0 to 1000000000000",
-            ),
-            (
-                "cpus:",
-                "at character 6: value is ``: expected a value after the colon",
-            ),
-            (
-                "ports:[1-2",
-                "at character 11: value is `1-2`: expected a closing `]`",
-            ),
-            (
-                "ports:[1-2]x",
-                "at character 12: value is `x`: expected nothing after `]`",
-            ),
-            (
-                "ports:[1-2,4-3]",
-                "at character 12: range is `4-3`: expected a begin that is not larger than its end",
-            ),
-            (
-                "ports:[1-2,a]",
-                "at character 12: range is `a`: expected begin-end, two whole numbers",
-            ),
-            (
-                "ports:5",
-                "at character 7: ports is `5`: expected ranges, e.g. [31000-32000]",
-            ),
-            (
-                "gpus:0.5",
-                "at character 6: gpus is `0.5`: expected a whole number",
-            ),
-            (
-                "cpus(ads:1",
-                "at character 6: role is `ads`: expected a role and a closing parenthesis",
-            ),
-            (
-                "日本(a/):1;",
-                "at character 4: role is `a/`: expected `*`, or components",
-            ),
-            (
-                ":1",
-                "at character 1: name is ``: expected 1 to 255 characters",
-            ),
-        ] {
+        let table = "
+            cpus | at character 1: item is `cpus`: expected name:value or name(role):value
+            cpus:1;mem | at character 8: item is `mem`: expected name:value or name(role):value
+            cpus:1; mem:x | at character 13: mem is `x`: expected a number that is not negative, ranges [a-b,c-d], or a set {x,y}
+            cpus:-1 | at character 6: cpus is `-1`: expected a number that is not negative, ranges [a-b,c-d], or a set {x,y}
+            cpus:nan | at character 6: cpus is `nan`: expected a number that is not negative, ranges [a-b,c-d], or a set {x,y}
+            cpus:1e13 | at character 6: cpus is `10000000000000`: expected a number from 0 to 1000000000000
+            cpus: | at character 6: value is ``: expected a value after the colon
+            ports:[1-2 | at character 11: value is `1-2`: expected a closing `]`
+            ports:[1-2]x | at character 12: value is `x`: expected nothing after `]`
+            ports:[1-2,4-3] | at character 12: range is `4-3`: expected a begin that is not larger than its end
+            ports:[1-2,a] | at character 12: range is `a`: expected begin-end, two whole numbers
+            ports:5 | at character 7: ports is `5`: expected ranges, e.g. [31000-32000]
+            gpus:0.5 | at character 6: gpus is `0.5`: expected a whole number
+            cpus(ads:1 | at character 6: role is `ads`: expected a role and a closing parenthesis
+            日本(a/):1; | at character 4: role is `a/`: expected `*`, or components
+            :1 | at character 1: name is ``: expected 1 to 255 characters
+        ";
+        for row in table.trim().lines() {
+            let (text, said) = row.trim().split_once(" | ").unwrap();
             let error = Resources::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(said), "{text}\n  {error}\n  {said}");
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
+use testkit::assert_contains;
 
 use super::*;
 use crate::foreign::{DAY, ForeignAuthority, from_now};
@@ -76,10 +77,7 @@ fn an_existing_authority_is_never_overwritten() {
         .issue(Role::Agent, "a")
         .unwrap();
     let error = stranger.save(directory.path()).unwrap_err().to_string();
-    assert!(
-        error.contains("ca.pem") && error.contains("another authority"),
-        "{error}"
-    );
+    assert_contains!(error, "ca.pem", "another authority");
 }
 
 #[test]
@@ -172,10 +170,7 @@ fn mismatched_authority_key_and_certificate_are_refused() {
     Authority::create().unwrap().save(other.path()).unwrap();
     fs::copy(other.path().join("ca.pem"), one.path().join("ca.pem")).unwrap();
     let error = Authority::load(one.path()).unwrap_err().to_string();
-    assert!(
-        error.contains("ca.pem does not belong to ca.key"),
-        "{error}"
-    );
+    assert_contains!(error, "ca.pem does not belong to ca.key");
 }
 
 #[test]

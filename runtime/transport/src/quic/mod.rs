@@ -52,7 +52,6 @@ use tokio::sync::Notify;
 
 use crate::certificates::Identity;
 use crate::unix;
-use crate::virtual_udp::VirtualUdpNetwork;
 pub use accept::Handshakes;
 pub use config::Options;
 use liveness::Suspicion;
@@ -60,6 +59,7 @@ pub use renewal::{RenewError, Renewal};
 use reset::ResetKey;
 pub use socket::address::Address;
 use socket::{TOKEN, UdpSocket};
+pub use socket_provider::SimulatedSockets;
 use socket_provider::SocketProvider;
 
 /// The close code, for the other side's program; the reason text beside it is for people.
@@ -154,20 +154,20 @@ impl Endpoint {
         Self::bind_with(SocketProvider::system(), node, identity, address, options)
     }
 
-    /// An endpoint with an in-memory socket, for simulations: the network decides about each
-    /// datagram, and one seed of the node gives one run.
+    /// An endpoint for simulations: its socket is one of these, and one seed of the node gives one
+    /// run.
     ///
     /// `address` names the simulated machine. Addresses that begin with `unix:` cannot be dialled
     /// before [`Endpoint::set_local_dialer`].
     pub fn bind_on(
-        network: &VirtualUdpNetwork,
+        sockets: impl SimulatedSockets + 'static,
         node: Node,
         identity: &Identity,
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, BindError> {
         Self::bind_with(
-            SocketProvider::virtual_network(network),
+            SocketProvider::simulated(Arc::new(sockets)),
             node,
             identity,
             address,

@@ -1,8 +1,8 @@
-//! The provider of an endpoint's socket and resolver: the system's, or those of a virtual network.
+//! The provider of an endpoint's socket and resolver: the system's, or those of a simulation.
 //!
-//! The two are never mixed: an endpoint on a virtual network opens no real socket and uses no
-//! system resolver.
+//! The two are never mixed: a simulated endpoint opens no real socket and uses no system resolver.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,7 +17,16 @@ use rustls::crypto::CryptoProvider;
 use super::socket::UdpSocket;
 use super::{BindError, Options, config, deterministic_tls};
 use crate::unix;
-use crate::virtual_udp::{VirtualUdpNetwork, VirtualUdpSocket};
+
+/// The sockets and the resolver of a simulation, in place of the system's.
+pub trait SimulatedSockets: fmt::Debug + Send + Sync {
+    /// Opens a socket at this address (port 0 takes any free one) with a receive buffer of so many
+    /// bytes.
+    fn bind(&self, address: SocketAddr, buffer: usize) -> io::Result<Arc<dyn AsyncUdpSocket>>;
+
+    /// Resolves `HOST:PORT`.
+    fn lookup(&self, host: &str) -> io::Result<SocketAddr>;
+}
 
 /// The dialler of this machine's addresses, which begin with `unix:`; by default Unix sockets.
 type LocalDialer = Mutex<Option<Arc<dyn Dialer>>>;
@@ -26,8 +35,8 @@ pub(super) enum SocketProvider {
     System {
         local: LocalDialer,
     },
-    Virtual {
-        network: VirtualUdpNetwork,
+    Simulated {
+        sockets: Arc<dyn SimulatedSockets>,
         local: LocalDialer,
     },
 }
@@ -38,9 +47,9 @@ impl SocketProvider {
         Self::System { local }
     }
 
-    pub(super) fn virtual_network(network: &VirtualUdpNetwork) -> Self {
-        let (network, local) = (network.clone(), LocalDialer::default());
-        Self::Virtual { network, local }
+    pub(super) fn simulated(sockets: Arc<dyn SimulatedSockets>) -> Self {
+        let local = LocalDialer::default();
+        Self::Simulated { sockets, local }
     }
 
     /// Opens the endpoint's socket; also returns it as the system's, if it is one. Needs a runtime.
@@ -58,10 +67,11 @@ impl SocketProvider {
                 let of_system = Arc::downgrade(&socket);
                 Ok((socket, of_system))
             }
-            Self::Virtual { network, .. } => {
-                let socket = VirtualUdpSocket::bind(network, address, options.socket_buffer)
+            Self::Simulated { sockets, .. } => {
+                let socket = sockets
+                    .bind(address, options.socket_buffer)
                     .map_err(failed)?;
-                Ok((Arc::new(socket), Weak::new()))
+                Ok((socket, Weak::new()))
             }
         }
     }
@@ -70,7 +80,7 @@ impl SocketProvider {
     pub(super) fn cryptography(&self) -> Arc<CryptoProvider> {
         match self {
             Self::System { .. } => config::provider(),
-            Self::Virtual { .. } => deterministic_tls::provider(),
+            Self::Simulated { .. } => deterministic_tls::provider(),
         }
     }
 
@@ -78,7 +88,7 @@ impl SocketProvider {
     pub(super) fn seed(&self, node: &Node) -> Option<[u8; 32]> {
         match self {
             Self::System { .. } => None,
-            Self::Virtual { .. } => {
+            Self::Simulated { .. } => {
                 let mut seed = [0; 32];
                 node.rng().fill_bytes(&mut seed);
                 Some(seed)
@@ -90,13 +100,13 @@ impl SocketProvider {
     pub(super) async fn lookup(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::System { .. } => Ok(tokio::net::lookup_host(host).await?.collect()),
-            Self::Virtual { network, .. } => Ok(vec![network.lookup(host)?]),
+            Self::Simulated { sockets, .. } => Ok(vec![sockets.lookup(host)?]),
         }
     }
 
     /// Sets the dialler for this machine's addresses.
     pub(super) fn set_local(&self, dialer: Arc<dyn Dialer>) {
-        let (Self::System { local } | Self::Virtual { local, .. }) = self;
+        let (Self::System { local } | Self::Simulated { local, .. }) = self;
         *local.lock().unwrap_or_else(PoisonError::into_inner) = Some(dialer);
     }
 
@@ -107,7 +117,7 @@ impl SocketProvider {
         home: &tokio::runtime::Handle,
         address: String,
     ) -> BoxFuture<'static, Result<Peer, ConnectError>> {
-        let (Self::System { local } | Self::Virtual { local, .. }) = self;
+        let (Self::System { local } | Self::Simulated { local, .. }) = self;
         let local = local.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match (local, self) {
             (Some(local), _) => local.dial(address),
@@ -116,7 +126,7 @@ impl SocketProvider {
                 let dialling = home.spawn(unix::dial(node.clone(), path.into()));
                 async { dialling.await.unwrap_or(Err(ConnectError::ShuttingDown)) }.boxed()
             }
-            (None, Self::Virtual { .. }) => {
+            (None, Self::Simulated { .. }) => {
                 let reason = "no dialer was given for the machine's own addresses".to_owned();
                 std::future::ready(Err(ConnectError::Refused { address, reason })).boxed()
             }

@@ -5,6 +5,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use runtime::Role;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
+use testkit::assert_matches;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsConnector;
@@ -13,7 +14,7 @@ use super::*;
 use crate::certificates::Authority;
 use crate::certificates::parse_certificates as certificates;
 use crate::foreign::{DAY, ForeignAuthority, from_now};
-use crate::testing::run_in_real_time;
+use testkit::recorder::run_in_real_time;
 
 /// A company's certificate authority.
 struct Company(KeyPair, CertificateParams);
@@ -165,14 +166,11 @@ fn renewal_applies_and_invalid_settings_change_nothing() {
             ..of(&new)
         };
         assert!(matches!(tls.renew(&mixed), Err(TlsSettingsError::Key(_))));
-        assert!(matches!(
+        assert_matches!(
             tls.renew(&no_certificate),
             Err(TlsSettingsError::Certificate(_))
-        ));
-        assert!(matches!(
-            tls.renew(&no_clients),
-            Err(TlsSettingsError::Clients(_))
-        ));
+        );
+        assert_matches!(tls.renew(&no_clients), Err(TlsSettingsError::Clients(_)));
         let (name, _) = connect(&tls, &old.certificate(), Some(&by_old)).await;
         assert_eq!(name.unwrap().as_deref(), Some("alice"));
         tls.clone().renew(&of(&new)).unwrap();

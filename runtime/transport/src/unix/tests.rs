@@ -1,10 +1,11 @@
 //! Tests of the Unix transport with real socket files.
 
 use runtime::prelude::*;
+use testkit::{assert_contains, assert_matches};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::testing::*;
+use testkit::recorder::*;
 
 struct Agent {
     node: Node,
@@ -208,12 +209,7 @@ fn unaccepted_role_gets_the_reason() {
             .await
             .unwrap_err();
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
-        assert!(
-            error
-                .to_string()
-                .contains("role master is not accepted here"),
-            "{error}"
-        );
+        assert_contains!(error.to_string(), "role master is not accepted here");
     });
 }
 
@@ -319,10 +315,7 @@ fn only_stale_socket_files_are_replaced() {
         assert!(!stale.exists(), "a listener removes its file");
         let file = agent.directory.path().join("file");
         std::fs::write(&file, "precious").unwrap();
-        assert!(matches!(
-            bind(file.clone()).err().unwrap(),
-            UnixError::Taken { .. }
-        ));
+        assert_matches!(bind(file.clone()).err().unwrap(), UnixError::Taken { .. });
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     });
 }
@@ -336,10 +329,7 @@ fn too_long_socket_path_is_an_error() {
             .err()
             .unwrap()
             .to_string();
-        assert!(
-            error.contains("has 101 bytes, expected at most 100"),
-            "{error}"
-        );
+        assert_contains!(error, "has 101 bytes, expected at most 100");
         let executor = Executor::new("executor-1", Role::Executor);
         let error = executor
             .node

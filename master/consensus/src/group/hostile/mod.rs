@@ -4,6 +4,7 @@ mod packets;
 mod victim;
 
 use proptest::prelude::*;
+use testkit::assert_matches;
 
 use self::packets::{Event, event, loaded};
 use self::victim::{Victim, plain};
@@ -22,10 +23,7 @@ fn acknowledgement_beyond_the_log_is_refused() {
         ..plain(MessageKind::Appended, 2, status.now.term)
     };
     let refused = victim.core.step(2, Packet::Raft(claim)).unwrap_err();
-    assert!(
-        matches!(refused, crate::wire::Refused::Contradiction { from: 2, .. }),
-        "{refused}"
-    );
+    assert_matches!(refused, crate::wire::Refused::Contradiction { from: 2, .. });
     assert_eq!(victim.core.status().refused, 1);
 }
 

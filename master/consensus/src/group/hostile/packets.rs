@@ -62,10 +62,7 @@ pub(super) fn members() -> impl Strategy<Value = Members> {
             auto_leave,
         },
     );
-    let sound = prop::sample::subsequence(vec![1, 2, 3, 4, 5], 1..5).prop_map(|voters| Members {
-        voters,
-        ..Members::default()
-    });
+    let sound = prop::sample::subsequence(vec![1, 2, 3, 4, 5], 1..5).prop_map(Members::of);
     prop_oneof![any, sound]
 }
 

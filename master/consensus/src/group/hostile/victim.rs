@@ -9,20 +9,7 @@ use crate::log::{Entry, EntryKind, Identity, Loaded, Members};
 use crate::wire::{Chunk, Message, MessageKind, Packet, Received, SnapshotHead};
 
 pub(super) fn plain(kind: MessageKind, from: u64, term: u64) -> Message {
-    Message {
-        kind,
-        to: 1,
-        from,
-        term,
-        log_term: 0,
-        index: 0,
-        entries: Vec::new(),
-        commit: 0,
-        commit_term: 0,
-        reject: false,
-        reject_hint: 0,
-        context: Vec::new(),
-    }
+    Message::plain(kind, from, 1, term)
 }
 
 pub(super) struct Victim {

@@ -64,10 +64,7 @@ fn leader_maintains_the_address_book() {
             .apply(AddressChange::Take { id, mark: 9 })
             .unwrap();
     }
-    let members = Members {
-        voters: vec![1, 2, 8],
-        ..Members::default()
-    };
+    let members = Members::of([1, 2, 8]);
     let present = [(1, "a"), (2, "b"), (8, "new")];
     let present = present.map(|(id, address)| (id, address.to_owned())).into();
     let housekeeping = address_book.housekeeping(&members, &present);
@@ -90,10 +87,7 @@ fn leader_maintains_the_address_book() {
 #[test]
 fn only_former_members_count_as_removed() {
     let mut address_book = of(&["a"]);
-    let without = Members {
-        voters: vec![1],
-        ..Members::default()
-    };
+    let without = Members::of([1]);
     let with = Members {
         learners: vec![2],
         ..without.clone()

@@ -266,10 +266,7 @@ impl Introductions {
             };
             return BootstrapDecision::Wait { reason };
         }
-        let members = Members {
-            voters: (1..=self.founders.len() as u64).collect(),
-            ..Members::default()
-        };
+        let members = Members::of(1..=self.founders.len() as u64);
         BootstrapDecision::Begin {
             identity: Identity { id, group },
             first: InitialState::Founding(members, AddressBook::founding(&self.founders)),

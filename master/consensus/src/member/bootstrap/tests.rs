@@ -1,5 +1,7 @@
 //! The decisions of an empty directory.
 
+use testkit::assert_matches;
+
 use super::*;
 
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -156,10 +158,10 @@ fn admitted_member_starts_with_a_vote_for_its_leader() {
         admitted(4, u64::MAX, 2),
         admitted(2, 6, 2),
     ] {
-        assert!(matches!(
+        assert_matches!(
             decision(3, &[None, nonsense]),
             BootstrapDecision::Wait { .. }
-        ));
+        );
     }
 }
 

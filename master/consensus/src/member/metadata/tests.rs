@@ -1,5 +1,7 @@
 //! Tests of the group metadata.
 
+use testkit::assert_contains;
+
 use super::super::address_book::AddressChange;
 use super::*;
 use crate::group::Ledger;
@@ -92,16 +94,13 @@ fn unknown_format_is_refused() {
         .restore(&newer.snapshot().unwrap())
         .unwrap_err()
         .reason;
-    assert!(
-        refused.contains("in format 3, and this version reads formats up to 2"),
-        "{refused}"
+    assert_contains!(
+        refused,
+        "in format 3, and this version reads formats up to 2"
     );
     let over = newer.encode(&GroupOperation::Format(3), 2).unwrap();
     let refused = older.decode(&over, 2).unwrap_err().to_string();
-    assert!(
-        refused.contains("this version reads formats up to 2"),
-        "{refused}"
-    );
+    assert_contains!(refused, "this version reads formats up to 2");
     assert!(
         older
             .decode(&newer.encode(&GroupOperation::Format(2), 2).unwrap(), 2)
@@ -115,10 +114,9 @@ fn unknown_format_is_refused() {
 #[test]
 fn agreed_format_needs_every_member() {
     let members = Members {
-        voters: vec![1, 2],
         learners: vec![3],
         voters_outgoing: vec![2, 4],
-        ..Members::default()
+        ..Members::of([1, 2])
     };
     let mut read = BTreeMap::from([(1, 3), (2, 2), (3, 4), (9, 1)]);
     assert_eq!(agreed_format(&members, &read), None, "4 sent nothing yet");

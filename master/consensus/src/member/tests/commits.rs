@@ -163,10 +163,10 @@ fn retiring_leader_hands_over_quickly() {
         let (next, took) = (cluster.leader().await, cluster.clock.now() - started);
         assert_ne!(next, leader);
         assert!(took < Duration::from_millis(250), "{took:?}");
-        assert!(matches!(
+        assert_matches!(
             member.propose((2, Vec::new())).await,
             Err(ProposeError::Broken { .. })
-        ));
+        );
     });
 }
 

@@ -91,10 +91,7 @@ fn absent_member_blocks_the_new_format() {
         change(&mut cluster, &other, 2).await;
         cluster.wait(3_000).await;
         let reason = cluster.members[&other].ended().unwrap();
-        assert!(
-            reason.contains("format 3, and this version reads formats up to 2"),
-            "{reason}"
-        );
+        assert_contains!(reason, "format 3, and this version reads formats up to 2");
         assert!(
             cluster.propose(&leader, 2).await.is_ok(),
             "the others go on"

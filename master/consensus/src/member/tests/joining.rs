@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::core::MembershipChange;
+use crate::wire::{Message, MessageKind};
 
 #[test]
 fn late_members_found_one_group() {
@@ -170,10 +171,7 @@ fn new_master_is_admitted_and_can_lead() {
         cluster.start("d");
         cluster.wait(2_000).await;
         let waits = cluster.status("d").await.waiting.unwrap();
-        assert!(
-            waits.starts_with("d is not a member of the group at "),
-            "{waits}"
-        );
+        assert_starts!(waits, "d is not a member of the group at ");
         let id = cluster.members[&leader].add("d").await.unwrap();
         assert_eq!(
             cluster.members[&leader].add("d").await,
@@ -268,26 +266,13 @@ fn packets_of_another_group_are_rejected() {
         let timeout = Duration::from_secs(1);
         let pid = outsider.find(&leader, NAME, timeout).await.unwrap();
         let before = cluster.status(&leader).await;
-        let packet = Packet::Raft(crate::wire::Message {
-            kind: crate::wire::MessageKind::Append,
-            to: before.identity.unwrap().id,
-            from: 9,
-            term: 1 << 40,
-            log_term: 0,
-            index: 0,
-            entries: Vec::new(),
-            commit: 0,
-            commit_term: 0,
-            reject: false,
-            reject_hint: 0,
-            context: Vec::new(),
-        });
+        let to = before.identity.unwrap().id;
         let packet = PacketSent {
             group: 1,
             from: 9,
             address: "x".to_owned(),
             reads: FIRST_FORMAT,
-            packet,
+            packet: Packet::Raft(Message::plain(MessageKind::Append, 9, to, 1 << 40)),
         };
         outsider.tell(&pid, packet).unwrap();
         cluster.clock.settle().await;

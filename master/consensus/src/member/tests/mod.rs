@@ -25,6 +25,7 @@ use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
 use testkit::disk::SimulatedDisk;
+use testkit::{assert_contains, assert_matches, assert_starts};
 
 use super::*;
 use crate::core::Role as RaftRole;

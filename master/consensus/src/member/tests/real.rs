@@ -4,6 +4,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use runtime::Placement;
+use testkit::recorder::run_in_real_time;
 
 use super::*;
 
@@ -42,19 +43,11 @@ async fn leading(members: &[MemberHandle<Ledger>]) -> &MemberHandle<Ledger> {
     panic!("nobody leads");
 }
 
-fn live<F: Future>(story: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, story)
-}
-
 #[test]
 fn real_disks_share_syncs_and_keep_answers() {
     const EACH: u64 = 20;
     let dir = tempfile::tempdir().unwrap();
-    live(async {
+    run_in_real_time(async {
         let network = Network::new();
         let members = begin(&network, dir.path(), Placement::here());
         let leader = leading(&members).await;
@@ -80,7 +73,7 @@ fn real_disks_share_syncs_and_keep_answers() {
             member.retire().await;
         }
     });
-    live(async {
+    run_in_real_time(async {
         let network = Network::new();
         let members = begin(&network, dir.path(), Placement::here());
         let leader = leading(&members).await;
@@ -93,7 +86,7 @@ fn real_disks_share_syncs_and_keep_answers() {
 #[test]
 fn member_runs_on_its_own_thread() {
     let dir = tempfile::tempdir().unwrap();
-    live(async {
+    run_in_real_time(async {
         let node = Node::builder("a").role(Role::Master);
         let node = node.placement(Placement::services()).build();
         let log = StoredLog::open(dir.path()).unwrap();

@@ -42,10 +42,7 @@ pub(super) fn snapshot(index: u64, term: u64, length: usize) -> Snapshot {
     Snapshot {
         index,
         term,
-        members: Members {
-            voters: vec![1, 2, 3],
-            ..Members::default()
-        },
+        members: Members::of([1, 2, 3]),
         data: Bytes::from(vec![index as u8; length]),
     }
 }

@@ -26,6 +26,7 @@ use futures_util::{FutureExt, StreamExt};
 use module_api::AllocatorRef;
 use runtime::testing::simulate;
 use serde_json::{Value, json};
+use testkit::{assert_contains, assert_starts, rows};
 use v1::recordio::Decoder;
 use v1::schema::scheduler::Event;
 use v1::{Limits, form};
@@ -375,103 +376,41 @@ fn unacceptable_calls_have_a_status_and_a_reason() {
     simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = json!({ "value": stream.framework() });
-        let (nobody, ops) = (Subject::default(), Subject::named("ops"));
-        let (own, other) = (stream.id.clone(), "not this");
         let stranger = fixture.subscribe(web()).await.id;
-        let with = |mut framework: Value, field: &str, value: Value| {
-            framework[field] = value;
-            subscribe(framework)
-        };
-        let unknown = json!({"value": "f"});
-        let cases = [
-            (
-                json!({"type": "REVIVE"}),
-                None,
-                &nobody,
-                400,
-                "Expecting 'framework_id' to be present",
-            ),
-            (
-                json!({"type": "LAUNCH", "framework_id": id}),
-                None,
-                &nobody,
-                400,
-                "Expecting 'type' to be present",
-            ),
-            (
-                json!({"type": "KILL", "framework_id": id}),
-                Some(&*own),
-                &nobody,
-                400,
-                "Expecting 'kill' to be present",
-            ),
-            (
-                json!({"type": "REQUEST", "framework_id": id}),
-                Some(&*own),
-                &nobody,
-                400,
-                "Expecting 'request' to be present",
-            ),
-            (
-                json!({"type": "REVIVE", "framework_id": id}),
-                None,
-                &nobody,
-                400,
-                "All non-subscribe calls should include the 'Mesos-Stream-Id' header",
-            ),
-            (
-                json!({"type": "REVIVE", "framework_id": id}),
-                Some(other),
-                &nobody,
-                400,
-                "The stream ID 'not this' included in this request didn't match the stream ID currently associated with framework ID ",
-            ),
-            (
-                json!({"type": "REVIVE", "framework_id": id}),
-                Some(&stranger),
-                &nobody,
-                400,
-                "didn't match the stream ID currently associated with framework ID ",
-            ),
-            (
-                json!({"type": "REVIVE", "framework_id": id}),
-                Some(&own),
-                &ops,
-                400,
-                "Authenticated principal 'ops' does not match principal '' set in `FrameworkInfo`",
-            ),
-            (
-                json!({"type": "REVIVE", "framework_id": unknown}),
-                Some(&own),
-                &nobody,
-                400,
-                "Framework cannot be found",
-            ),
-            (
-                subscribe(web()),
-                Some(&own),
-                &nobody,
-                400,
-                "Subscribe calls should not include the 'Mesos-Stream-Id' header",
-            ),
-            (
-                json!({"type": "SUBSCRIBE"}),
-                None,
-                &nobody,
-                400,
-                "Expecting 'subscribe' to be present",
-            ),
-            (
-                with(web(), "principal", json!("dev")),
-                None,
-                &ops,
-                400,
-                "Authenticated principal 'ops' does not match principal 'dev'",
-            ),
-        ];
-        for (body, stream_id, subject, status, words) in cases {
-            let refusal = fixture.post(&body, stream_id, subject).await.unwrap_err();
-            assert_eq!(refusal.status.as_u16(), status, "{body}: {refusal}");
+        // The content of a call, its stream and its caller.
+        let cases = r#"
+            "REVIVE" | none | nobody | Expecting 'framework_id' to be present
+            "LAUNCH","framework_id":ID | none | nobody | Expecting 'type' to be present
+            "KILL","framework_id":ID | own | nobody | Expecting 'kill' to be present
+            "REQUEST","framework_id":ID | own | nobody | Expecting 'request' to be present
+            "REVIVE","framework_id":ID | none | nobody | All non-subscribe calls should include the 'Mesos-Stream-Id' header
+            "REVIVE","framework_id":ID | not this | nobody | The stream ID 'not this' included in this request didn't match the stream ID currently associated with framework ID
+            "REVIVE","framework_id":ID | stranger | nobody | didn't match the stream ID currently associated with framework ID
+            "REVIVE","framework_id":ID | own | ops | Authenticated principal 'ops' does not match principal '' set in `FrameworkInfo`
+            "REVIVE","framework_id":{"value":"f"} | own | nobody | Framework cannot be found
+            "SUBSCRIBE","subscribe":{"framework_info":WEB} | own | nobody | Subscribe calls should not include the 'Mesos-Stream-Id' header
+            "SUBSCRIBE" | none | nobody | Expecting 'subscribe' to be present
+            "SUBSCRIBE","subscribe":{"framework_info":DEV} | none | ops | Authenticated principal 'ops' does not match principal 'dev'
+        "#;
+        let mut dev = web();
+        dev["principal"] = json!("dev");
+        for [content, stream_id, subject, words] in rows(cases) {
+            let content = content.replace("ID", &id.to_string());
+            let content = content.replace("WEB", &web().to_string());
+            let body = format!(r#"{{"type":{}}}"#, content.replace("DEV", &dev.to_string()));
+            let stream_id = match stream_id {
+                "none" => None,
+                "own" => Some(&*stream.id),
+                "stranger" => Some(&*stranger),
+                other => Some(other),
+            };
+            let subject = match subject {
+                "nobody" => Subject::default(),
+                name => Subject::named(name),
+            };
+            let refusal = fixture.post_text(body.clone(), stream_id, &subject).await;
+            let refusal = refusal.unwrap_err();
+            assert_eq!(refusal.status.as_u16(), 400, "{body}: {refusal}");
             assert!(refusal.problem.contains(words), "{body}: {refusal}");
         }
         // None of them has disturbed it.

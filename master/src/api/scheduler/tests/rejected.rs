@@ -31,10 +31,7 @@ fn empty_task_id_does_not_stop_a_reconciliation() {
         fixture.settle().await;
         let heard = answers(&mut stream);
         assert_eq!(heard.len(), 2, "{heard:?}");
-        assert!(
-            heard[0].starts_with(r#""t" TASK_LOST REASON_RECONCILIATION"#),
-            "{heard:?}"
-        );
+        assert_starts!(heard[0], r#""t" TASK_LOST REASON_RECONCILIATION"#);
         assert_eq!(
             heard[1],
             r#""" TASK_ERROR REASON_TASK_INVALID ID must not be empty"#
@@ -99,37 +96,20 @@ fn invalid_task_id_does_not_stop_an_accept() {
 fn invalid_subscription_is_a_stream_with_an_error() {
     simulate_api(|fixture| async move {
         let multi = json!([{"type": "MULTI_ROLE"}]);
-        for (field, value, words) in [
-            (
-                "roles",
-                json!(["a", "a"]),
-                "'FrameworkInfo.roles' contains duplicate items: { a }",
-            ),
-            (
-                "role",
-                json!("a"),
-                "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable",
-            ),
-            (
-                "failover_timeout",
-                json!(1e12),
-                "The framework failover_timeout (1e+12) is invalid",
-            ),
-            // These are found by the master.
-            (
-                "roles",
-                json!(["/a"]),
-                "'FrameworkInfo.roles' contains invalid role: Role '/a' cannot start with a slash",
-            ),
-            (
-                "labels",
-                json!({"labels": [{"key": "k", "value": "x".repeat(1 << 20)}]}),
-                "framework.labels is `1048641 bytes`: expected at most 92160 bytes in all of `framework`, which has 1048650",
-            ),
-        ] {
+        let long = "x".repeat(1 << 20);
+        // The master finds the last two.
+        for [field, value, words] in rows(
+            r#"
+            roles | ["a","a"] | 'FrameworkInfo.roles' contains duplicate items: { a }
+            role | "a" | 'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable
+            failover_timeout | 1e12 | The framework failover_timeout (1e+12) is invalid
+            roles | ["/a"] | 'FrameworkInfo.roles' contains invalid role: Role '/a' cannot start with a slash
+            labels | {"labels":[{"key":"k","value":"LONG"}]} | framework.labels is `1048641 bytes`: expected at most 92160 bytes in all of `framework`, which has 1048650
+        "#,
+        ) {
             let mut framework = web();
             framework["capabilities"] = multi.clone();
-            framework[field] = value;
+            framework[field] = serde_json::from_str(&value.replace("LONG", &long)).unwrap();
             let mut stream = fixture.subscribe(framework).await;
             fixture.settle().await;
             assert_eq!(stream.read(), [format!("ERROR {words}"), "END".to_owned()]);

@@ -92,7 +92,7 @@ impl Scenario {
         let launch = json!([{ "type": "LAUNCH", "launch": { "task_infos": [task] } }]);
         self.says(json!({ "type": "ACCEPT", "accept": { "offer_ids": [offer["id"]], "operations": launch } }))
             .await;
-        assert_eq!(self.stream.read(), Vec::<String>::new(), "it is launched");
+        assert_eq!(self.stream.read(), [""; 0], "it is launched");
     }
 
     /// The agent gives the task this state, in a status with this uuid.
@@ -143,7 +143,7 @@ fn kill_carries_its_policy_and_must_name_the_right_agent() {
         let dropped = async |scenario: &Scenario| scenario.counted("master/dropped_messages").await;
         let before = dropped(&scenario).await;
         scenario.says(kill("elsewhere")).await;
-        assert_eq!(scenario.agent.received(), Vec::<String>::new());
+        assert_eq!(scenario.agent.received(), [""; 0]);
         assert_eq!(scenario.told(), Vec::<Value>::new());
         assert_eq!(dropped(&scenario).await, before + 1);
         scenario.says(kill(agent.as_str())).await;

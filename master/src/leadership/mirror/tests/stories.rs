@@ -19,6 +19,7 @@ use protocol::{
 use resources::Resources;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
+use testkit::assert_matches;
 use testkit::disk::SimulatedStore;
 
 use super::super::*;
@@ -415,10 +416,7 @@ fn new_leader_compares_agents_with_its_mirror() {
         let second = group.leader().await;
         assert_ne!(first, second);
         let differs = group.come_back(second, &["t1"]).await;
-        assert!(
-            matches!(differs, Reregistered::Differs { .. }),
-            "{differs:?}"
-        );
+        assert_matches!(differs, Reregistered::Differs { .. });
         assert_eq!(tasks(&group.own(second).await.unwrap()), [""; 0]);
         let equal = group.come_back(second, &["t1", "t2"]).await;
         assert!(matches!(equal, Reregistered::Registered(_)), "{equal:?}");

@@ -3,6 +3,7 @@
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, UpdateRefused,
 };
+use testkit::assert_contains;
 
 use crate::master::tests::*;
 use crate::registry::{RegistryError, RegistryOperation};
@@ -50,18 +51,13 @@ fn deactivated_agent_is_not_offered_until_reactivated() {
         scheduler.received();
         let agent_id = a.clone();
         world.order(DeactivateAgent { agent_id }).await.unwrap();
-        assert_eq!(scheduler.received(), ["rescind O1"]);
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1", "agent S0 active false"]
-        );
-        assert_eq!(agent.received(), [""; 0], "what runs there goes on");
+        scheduler.receives("rescind O1");
+        world.facts_are("recovered 0000 cpus:1 | agent S0 active false");
+        // Running tasks continue.
+        agent.receives("");
         world.grant(vec![grant(&f, &a, "cpus:1")]).await;
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1"],
-            "granted before it was heard"
-        );
+        // It was granted before the master knew.
+        world.facts_are("recovered 0000 cpus:1");
         let running = running(&f, task("t", &a, "cpus:1"), TaskState::Running);
         register(&agent, Some(a.clone()), vec![running])
             .await
@@ -69,10 +65,10 @@ fn deactivated_agent_is_not_offered_until_reactivated() {
         let told = world.allocator();
         assert_eq!(told.last().unwrap(), "agent S0 active false", "{told:?}");
         world.reactivate(&a).await.unwrap();
-        assert_eq!(world.allocator(), ["agent S0 active true"]);
+        world.facts_are("agent S0 active true");
         assert!(world.faults.state().orders.is_empty());
         world.reactivate(&a).await.unwrap();
-        assert_eq!(world.allocator(), [""; 0]);
+        world.facts_are("");
     });
 }
 
@@ -88,37 +84,33 @@ fn suspended_agent_is_not_offered_until_it_resumes() {
         let resume = || AgentResumed {
             agent_id: a.clone(),
         };
-        agent.tell(suspend());
-        world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O1"]);
+        world.tell(&agent, suspend()).await;
+        scheduler.receives("rescind O1");
         let inactive = ["recovered 0000 cpus:1", "agent S0 active false"];
         assert_eq!(world.allocator(), inactive);
         let shown = world.state().await;
         assert!(shown.agents.get(&a).unwrap().orders.deactivated);
         // Its tasks go on, and it stays connected.
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
-        world.settle().await;
+        world.update(&agent, &f, &a, "t", TaskState::Finished).await;
         assert_eq!(scheduler.received().len(), 1);
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
         world.allocator();
         // Operators' orders are apart from it.
         world.reactivate(&a).await.unwrap();
-        assert_eq!(world.allocator(), [""; 0]);
+        world.facts_are("");
         let agent_id = a.clone();
         world.order(DeactivateAgent { agent_id }).await.unwrap();
-        agent.tell(resume());
-        world.settle().await;
-        assert_eq!(world.allocator(), [""; 0], "an operator has it deactivated");
-        agent.tell(suspend());
-        world.settle().await;
+        world.tell(&agent, resume()).await;
+        // An operator has it deactivated.
+        world.facts_are("");
+        world.tell(&agent, suspend()).await;
         world.reactivate(&a).await.unwrap();
-        assert_eq!(world.allocator(), [""; 0], "it is suspended");
-        agent.tell(resume());
-        world.settle().await;
-        assert_eq!(world.allocator(), ["agent S0 active true"]);
+        // It is suspended.
+        world.facts_are("");
+        world.tell(&agent, resume()).await;
+        world.facts_are("agent S0 active true");
         // An agent that registers again reports again.
-        agent.tell(suspend());
-        world.settle().await;
+        world.tell(&agent, suspend()).await;
         world.allocator();
         register(&agent, Some(a.clone()), Vec::new()).await.unwrap();
         let told = world.allocator();
@@ -133,23 +125,17 @@ fn suspended_agent_is_not_offered_until_it_resumes() {
 fn agent_is_drained_after_its_last_acknowledgement() {
     simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         world.drain(&a, false).await.unwrap();
-        assert_eq!(agent.received(), ["drain within Some(7s)"]);
-        assert_eq!(world.allocator(), ["agent S0 active false"]);
+        agent.receives("drain within Some(7s)");
+        world.facts_are("agent S0 active false");
         let refused = world.reactivate(&a).await.unwrap_err();
-        assert!(
-            refused.to_string().contains("still in the DRAINING state"),
-            "{refused}"
-        );
+        assert_contains!(refused.to_string(), "still in the DRAINING state");
         let running = running(&f, task("t", &a, "cpus:1"), TaskState::Running);
         register(&agent, Some(a.clone()), vec![running])
             .await
             .unwrap();
         world.settle().await;
-        assert_eq!(
-            agent.received(),
-            ["drain within Some(7s)"],
-            "it is told again"
-        );
+        // The drain is repeated.
+        agent.receives("drain within Some(7s)");
 
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(killed.clone());
@@ -159,10 +145,7 @@ fn agent_is_drained_after_its_last_acknowledgement() {
             !drained(world.orders(&a).await),
             "its end is not acknowledged"
         );
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_KILLED REASON_SLAVE_DRAINING"]
-        );
+        scheduler.receives("t TASK_KILLED REASON_SLAVE_DRAINING");
         scheduler.tell(acknowledgement(&f, &killed));
         world.pass(1).await;
         assert!(drained(world.orders(&a).await));
@@ -170,7 +153,7 @@ fn agent_is_drained_after_its_last_acknowledgement() {
         assert!(recorded.deactivated && drained(recorded));
         world.allocator();
         world.reactivate(&a).await.unwrap();
-        assert_eq!(world.allocator(), ["agent S0 active true"]);
+        world.facts_are("agent S0 active true");
         assert_eq!(world.orders(&a).await, AgentOrders::default());
     });
 }
@@ -214,12 +197,11 @@ fn drain_can_be_cancelled_until_it_is_complete() {
         // A task that was ordered to end does, and the agent stays.
         world.drain(&a, true).await.unwrap();
         world.order(cancel()).await.unwrap();
-        assert_eq!(agent.received(), ["drain within Some(7s)"]);
+        agent.receives("drain within Some(7s)");
         let told = ["agent S0 active false", "agent S0 active true"];
         assert_eq!(world.allocator(), told);
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
-        agent.tell(killed.clone());
-        world.settle().await;
+        world.tell(&agent, killed.clone()).await;
         scheduler.tell(acknowledgement(&f, &killed));
         world.pass(5).await;
         assert!(world.faults.state().gone.is_empty());
@@ -235,8 +217,7 @@ fn task_killed_by_a_drain_that_marks_gone_is_gone_by_operator() {
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(killed.clone());
         // Sent again until acknowledged.
-        agent.tell(killed.clone());
-        world.settle().await;
+        world.tell(&agent, killed.clone()).await;
         let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_DRAINING";
         assert_eq!(scheduler.received(), [gone, gone]);
         scheduler.tell(acknowledgement(&f, &killed));
@@ -271,12 +252,8 @@ fn tasks_of_a_gone_agent_end_including_unreachable_ones() {
         let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
         assert_eq!(scheduler.received(), [gone, "lost S0"]);
         assert_eq!(agent.received().len(), 1, "it is told to stop");
-        let asked = ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: vec![(TaskId::new("never").unwrap(), Some(a))],
-        };
-        scheduler.tell(asked);
-        world.settle().await;
+        let asked = reconcile(&f, vec![(TaskId::new("never").unwrap(), Some(a))]);
+        world.tell(&scheduler, asked).await;
         let answer = "never TASK_GONE_BY_OPERATOR REASON_RECONCILIATION";
         assert_eq!(scheduler.received(), [answer]);
 
@@ -344,8 +321,8 @@ fn early_reactivation_does_not_apply_to_a_pending_drain() {
         let refused = reactivated.unwrap().unwrap_err();
         let words = "still in the DRAINING state";
         assert!(refused.to_string().contains(words), "{refused}");
-        assert_eq!(agent.received(), ["drain within Some(7s)"]);
-        assert_eq!(world.allocator(), ["agent S0 active false"]);
+        agent.receives("drain within Some(7s)");
+        world.facts_are("agent S0 active false");
         let orders = world.orders(&a).await;
         assert!(orders.drain.is_some_and(|drain| !drain.drained));
         assert_eq!(world.faults.state().orders, [(a, orders)].into());

@@ -84,11 +84,8 @@ fn scheduled_agents_offers_are_made_again_with_the_time() {
         scheduler.received();
         plan(&world, &["Host-1"], STARTS).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O0"]);
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1", "agent S0 away Some(9)"]
-        );
+        scheduler.receives("rescind O0");
+        world.facts_are("recovered 0000 cpus:1 | agent S0 away Some(9)");
         let anew = world.offer(&scheduler, &f, &a, "cpus:1").await;
         let start = anew.unavailability.map(|away| away.start.as_nanos());
         assert_eq!(start, Some(STARTS));
@@ -96,13 +93,11 @@ fn scheduled_agents_offers_are_made_again_with_the_time() {
         world.allocator();
         scheduler.received();
         plan(&world, &["host-1"], STARTS).await.unwrap();
-        assert_eq!(world.allocator(), [""; 0], "nothing has changed");
+        // Nothing has changed.
+        world.facts_are("");
         plan(&world, &[], STARTS).await.unwrap();
         world.settle().await;
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1", "agent S0 away None"]
-        );
+        world.facts_are("recovered 0000 cpus:1 | agent S0 away None");
         let (_three, _) = world.agent("host-3").await;
         world.allocator();
         plan(&world, &["host-4"], STARTS).await.unwrap();
@@ -123,7 +118,7 @@ fn inverse_offer_answers_last_until_the_plan_changes() {
         world.allocator();
         scheduler.received();
         world.ask_to_leave(&f, &a).await;
-        assert_eq!(scheduler.received(), ["inverse O0 of S0"]);
+        scheduler.receives("inverse O0 of S0");
         let ids = world.inverse_offers().await;
         let stranger = OfferId::new("stranger").unwrap();
         scheduler.tell(DeclineInverseOffers {
@@ -134,7 +129,7 @@ fn inverse_offer_answers_last_until_the_plan_changes() {
             },
         });
         world.settle().await;
-        assert_eq!(world.allocator(), ["answered 0000 S0 for 7s"]);
+        world.facts_are("answered 0000 S0 for 7s");
         let answers = |state: &MasterState| state.maintenance_status().draining.remove(0).answers;
         let said = answers(&*world.state().await);
         assert_eq!((said.len(), said[0].accepted), (1, false));
@@ -147,7 +142,7 @@ fn inverse_offer_answers_last_until_the_plan_changes() {
             filters: Default::default(),
         });
         world.settle().await;
-        assert_eq!(world.allocator(), ["answered 0000 S0 for 5s"]);
+        world.facts_are("answered 0000 S0 for 5s");
         let said = answers(&*world.state().await);
         assert_eq!((said.len(), said[0].accepted), (1, true));
 
@@ -155,11 +150,8 @@ fn inverse_offer_answers_last_until_the_plan_changes() {
         scheduler.received();
         plan(&world, &["host-1"], STARTS + 1).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind inverse O2"]);
-        assert_eq!(
-            world.allocator(),
-            ["answered 0000 S0", "agent S0 away Some(10)"]
-        );
+        scheduler.receives("rescind inverse O2");
+        world.facts_are("answered 0000 S0 | agent S0 away Some(10)");
         assert_eq!(answers(&*world.state().await), []);
 
         world.ask_to_leave(&f, &a).await;
@@ -167,7 +159,7 @@ fn inverse_offer_answers_last_until_the_plan_changes() {
         scheduler.received();
         register(&agent, Some(a), vec![]).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind inverse O3"]);
+        scheduler.receives("rescind inverse O3");
         let told = world.allocator();
         assert_eq!(told, ["answered 0000 S0", "agent S0 used []"]);
     });
@@ -189,12 +181,9 @@ fn unreachable_frameworks_and_unknown_plans_are_skipped() {
         scheduler.received();
         world.allocator();
         world.pass(30).await;
-        assert_eq!(
-            scheduler.received(),
-            ["rescind inverse O0"],
-            "it was too slow"
-        );
-        assert_eq!(world.allocator(), ["answered 0000 S0"]);
+        // It was too slow.
+        scheduler.receives("rescind inverse O0");
+        world.facts_are("answered 0000 S0");
 
         let late = InverseGrant {
             framework_id: f.clone(),
@@ -216,7 +205,7 @@ fn unreachable_frameworks_and_unknown_plans_are_skipped() {
         let told = world.allocator();
         assert!(told.contains(&"answered 0000 S0".to_owned()), "{told:?}");
         world.ask_to_leave(&f, &a).await;
-        assert_eq!(world.allocator(), ["answered 0000 S0"]);
+        world.facts_are("answered 0000 S0");
         assert_eq!(world.inverse_offers().await, []);
     });
 }
@@ -227,9 +216,7 @@ fn agents_on_down_machines_stop_and_are_refused() {
     simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&scheduler, &f, task("t", &a, "cpus:1")).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         world.allocator();
         agent.received();
@@ -237,10 +224,7 @@ fn agents_on_down_machines_stop_and_are_refused() {
         down(&world, &["host-1"]).await.unwrap();
         let reason = "the agent's machine is down for maintenance";
         assert_eq!(agent.received(), [format!("shut down: {reason}")]);
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
-        );
+        scheduler.receives("t TASK_LOST REASON_SLAVE_REMOVED | lost S0");
         let message = scheduler.statuses().pop().unwrap().message;
         let words = "Agent host-1 removed: Operator initiated 'Machine DOWN'";
         assert_eq!(message, words);
@@ -276,10 +260,10 @@ fn no_work_is_sent_while_a_machine_goes_down() {
         let going = world.master.ask(StartMaintenance { machines }, PATIENCE);
         going.await.unwrap().unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O0"]);
+        scheduler.receives("rescind O0");
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.grant(vec![grant(&f, &a, "cpus:1")]).await;
-        assert_eq!(agent.received(), [""; 0]);
+        agent.receives("");
         assert_eq!(scheduler.offers(), []);
         world.pass(1).await;
         let reason = "the agent's machine is down for maintenance";
@@ -361,7 +345,8 @@ fn awaited_agent_on_a_down_machine_is_removed() {
         subscribe(&scheduler, info).await.unwrap();
         world.refuses(&mut one, &a).await;
         down(&world, &["host-2"]).await.unwrap();
-        assert_eq!(scheduler.received(), ["lost S1"], "nor for S1");
+        // Nor for S1.
+        scheduler.receives("lost S1");
         assert_eq!(awaited(&*world.state().await), 1);
         let stored = world.faults.state();
         assert_eq!((stored.agents.len(), stored.unreachable.len()), (1, 0));
@@ -398,7 +383,7 @@ fn next_master_sends_inverse_offers_again() {
         let away = told.iter().filter(|line| **line == "agent S0 away Some(9)");
         assert_eq!(away.count(), 1, "so that it asks who is there: {told:?}");
         world.ask_to_leave(&f, &a).await;
-        assert_eq!(scheduler.received(), ["inverse O0 of S0"]);
+        scheduler.receives("inverse O0 of S0");
     });
 }
 
@@ -408,9 +393,7 @@ fn unreachable_agent_of_a_down_machine_is_removed_on_return() {
     simulate_world(|world| async move {
         let (mut agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&scheduler, &f, task("t", &a, "cpus:1")).await;
         scheduler.received();
         plan(&world, &["host-1"], STARTS).await.unwrap();
         agent.answers.store(false, Ordering::Relaxed);
@@ -426,7 +409,7 @@ fn unreachable_agent_of_a_down_machine_is_removed_on_return() {
         assert!(taken.is_err());
         world.settle().await;
         assert!(world.state().await.agents.get(&b).is_some());
-        assert_eq!(other.received(), [""; 0]);
+        other.receives("");
 
         world.refuses(&mut agent, &a).await;
         let over = "t TASK_LOST REASON_SLAVE_REMOVED";

@@ -15,13 +15,10 @@ fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
         // The ping of the fifteenth second is the first that goes unanswered.
         world.pass(14).await;
         world.pass(75).await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
         world.pass(1).await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
-        );
-        assert_eq!(world.allocator(), ["no agent S0"]);
+        scheduler.receives("t TASK_LOST REASON_SLAVE_REMOVED | lost S0");
+        world.facts_are("no agent S0");
         assert!(world.faults.state().unreachable.contains_key(&a));
         let state = world.state().await;
         assert_eq!(
@@ -29,14 +26,10 @@ fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
             1
         );
 
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-        world.settle().await;
-        assert_eq!(
-            agent.received(),
-            ["register again"],
-            "whoever still speaks is asked to come back"
-        );
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        world.update(&agent, &f, &a, "t", TaskState::Running).await;
+        // A lost agent that still sends is asked to register again.
+        agent.receives("register again");
+        scheduler.receives("");
     });
 }
 
@@ -67,10 +60,7 @@ fn partition_aware_framework_gets_unreachable_then_running() {
     simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_UNREACHABLE REASON_SLAVE_REMOVED", "lost S0"]
-        );
+        scheduler.receives("t TASK_UNREACHABLE REASON_SLAVE_REMOVED | lost S0");
         let told = scheduler.statuses().pop().unwrap();
         assert!(told.unreachable_since.is_some() && told.uuid.is_none());
 
@@ -84,19 +74,13 @@ fn partition_aware_framework_gets_unreachable_then_running() {
             a
         );
         world.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_RUNNING REASON_SLAVE_REREGISTERED"]
-        );
+        scheduler.receives("t TASK_RUNNING REASON_SLAVE_REREGISTERED");
         let heard = world.allocator();
         assert_eq!(heard.last().unwrap(), "agent S0 used [0000=cpus:1]");
         assert!(world.faults.state().unreachable.is_empty());
         world.pass(300).await;
-        assert_eq!(
-            scheduler.received(),
-            Vec::<String>::new(),
-            "it is pinged and answers"
-        );
+        // It is pinged and answers.
+        scheduler.receives("");
     });
 }
 
@@ -107,34 +91,25 @@ fn broken_link_rescinds_offers_and_keeps_tasks() {
         scheduler.received();
         world.network.sever("master", "agent-1");
         world.settle().await;
-        assert_eq!(scheduler.received(), ["rescind O1"]);
-        assert_eq!(
-            world.allocator(),
-            ["agent S0 active false", "recovered 0000 cpus:2"]
-        );
+        scheduler.receives("rescind O1");
+        world.facts_are("agent S0 active false | recovered 0000 cpus:2");
         world.grant(vec![grant(&f, &a, "cpus:2")]).await;
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:2"],
-            "no offer while it is away"
-        );
-        scheduler.tell(kill_task(&f, "t"));
-        world.settle().await;
+        // No offer while it is away.
+        world.facts_are("recovered 0000 cpus:2");
+        world.tell(&scheduler, kill_task(&f, "t")).await;
 
         world.network.heal("master", "agent-1");
         agent.node.connect("master").await.unwrap();
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
-        assert_eq!(agent.received(), ["kill t"], "the kill has waited for it");
-        assert_eq!(
-            scheduler.received(),
-            Vec::<String>::new(),
-            "the task never stopped, so nobody is told anything"
-        );
+        world.facts_are("agent S0 used [0000=cpus:1]");
+        // The kill has waited for it.
+        agent.receives("kill t");
+        // The task never stopped, so there is no status.
+        scheduler.receives("");
         world.pass(300).await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
     });
 }
 
@@ -143,8 +118,7 @@ fn broken_link_rescinds_offers_and_keeps_tasks() {
 fn kill_lost_with_its_link_is_repeated_until_it_works() {
     simulate_task(plain, |world, (agent, a), (scheduler, f)| async move {
         agent.received();
-        scheduler.tell(kill_task(&f, "t"));
-        world.settle().await;
+        world.tell(&scheduler, kill_task(&f, "t")).await;
         let come_back = async |state| {
             world.network.sever("master", "agent-1");
             world.settle().await;
@@ -155,9 +129,9 @@ fn kill_lost_with_its_link_is_repeated_until_it_works() {
             world.settle().await;
             agent.received()
         };
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
         assert_eq!(come_back(TaskState::Running).await, ["kill t"]);
-        assert_eq!(come_back(TaskState::Killed).await, Vec::<String>::new());
+        assert_eq!(come_back(TaskState::Killed).await, [""; 0]);
     });
 }
 
@@ -199,12 +173,9 @@ fn killed_agent_is_unreachable_after_missed_pings() {
     simulate_task(plain, |world, (_agent, _), (scheduler, _)| async move {
         world.network.leave("agent-1");
         world.pass(60).await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
         world.pass(30).await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
-        );
+        scheduler.receives("t TASK_LOST REASON_SLAVE_REMOVED | lost S0");
     });
 }
 
@@ -212,9 +183,9 @@ fn killed_agent_is_unreachable_after_missed_pings() {
 #[test]
 fn missing_tasks_are_over_and_ended_ones_disowned() {
     simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("young", &a, "cpus:1")]));
-        world.settle().await;
+        world
+            .launch(&scheduler, &f, task("young", &a, "cpus:1"))
+            .await;
         scheduler.received();
         agent.received();
         world.allocator();
@@ -230,22 +201,18 @@ fn missing_tasks_are_over_and_ended_ones_disowned() {
                 "young TASK_DROPPED REASON_RECONCILIATION"
             ]
         );
-        assert_eq!(agent.received(), ["shut down of", "disown t young"]);
-        assert_eq!(world.allocator(), ["agent S0 used []"]);
+        agent.receives("shut down of | disown t young");
+        world.facts_are("agent S0 used []");
 
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(
-            agent.received(),
-            ["disown t"],
-            "what is over never lives again"
-        );
+        // An ended task does not return.
+        agent.receives("disown t");
         // Sent before the agent was notified.
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-        world.settle().await;
-        assert_eq!(agent.received(), ["acknowledge t"]);
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        world.update(&agent, &f, &a, "t", TaskState::Running).await;
+        agent.receives("acknowledge t");
+        scheduler.receives("");
     });
 }
 
@@ -258,12 +225,14 @@ fn grant_before_reregistration_is_no_offer() {
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
+        world.facts_are("agent S0 used [0000=cpus:1]");
         let granted = Granted { grants: vec![late] };
         world.node.tell(&world.master.pid(), granted).unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), Vec::<String>::new(), "no offer");
-        assert_eq!(world.allocator(), Vec::<String>::new(), "nor anything free");
+        // No offer.
+        scheduler.receives("");
+        // Nor anything free.
+        world.facts_are("");
         world.offer(&scheduler, &f, &a, "cpus:4").await;
     });
 }
@@ -274,14 +243,10 @@ fn agent_cannot_affect_another_agents_task() {
     simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         let (thief, b) = world.agent("agent-2").await;
         let stolen = update(&thief.node, &f, &b, "t", TaskState::Finished);
-        thief.tell(stolen);
-        world.settle().await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
-        assert_eq!(
-            thief.received(),
-            ["acknowledge t"],
-            "so that it is not said again"
-        );
+        world.tell(&thief, stolen).await;
+        scheduler.receives("");
+        // So that it is not repeated.
+        thief.receives("acknowledge t");
 
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
@@ -289,8 +254,8 @@ fn agent_cannot_affect_another_agents_task() {
         let tasks = vec![running(&f, task("t", &b, "cpus:1"), TaskState::Running)];
         register(&thief, Some(b.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(thief.received(), ["disown t"]);
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        thief.receives("disown t");
+        scheduler.receives("");
         let state = world.state().await;
         let of = state.tasks.of_framework(&f).unwrap();
         let unreachable: Vec<_> = of.unreachable().map(|task| task.agent_id.clone()).collect();
@@ -309,7 +274,7 @@ fn task_ended_while_disconnected_is_completed_by_acknowledgement() {
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.received(), Vec::<String>::new());
+        scheduler.receives("");
         let last = world.allocator().pop();
         assert_eq!(
             last.unwrap(),
@@ -317,10 +282,8 @@ fn task_ended_while_disconnected_is_completed_by_acknowledgement() {
             "it holds nothing any more"
         );
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
-        agent.tell(end.clone());
-        world.settle().await;
-        scheduler.tell(acknowledgement(&f, &end));
-        world.settle().await;
+        world.tell(&agent, end.clone()).await;
+        world.tell(&scheduler, acknowledgement(&f, &end)).await;
         let state = world.state().await;
         let of = state.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (0, 1));
@@ -334,14 +297,12 @@ fn acknowledgement_naming_another_agent_completes_nothing() {
     simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         let (_other, b) = world.agent("agent-2").await;
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
-        agent.tell(end.clone());
-        world.settle().await;
+        world.tell(&agent, end.clone()).await;
         let right = acknowledgement(&f, &end);
         let mut wrong = right.clone();
         wrong.agent_id = b;
         for (said, completed) in [(wrong, 0), (right, 1)] {
-            scheduler.tell(said);
-            world.settle().await;
+            world.tell(&scheduler, said).await;
             let state = world.state().await;
             let of = state.tasks.of_framework(&f).unwrap();
             let counts = (of.active().count(), of.completed().count());
@@ -363,20 +324,14 @@ fn reported_ended_task_stays_until_acknowledged() {
             tasks,
         };
         let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
-        scheduler.tell(asked(named.clone()));
-        world.settle().await;
+        world.tell(&scheduler, asked(named.clone())).await;
         assert!(scheduler.received().is_empty(), "its agent will tell");
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
-        scheduler.tell(acknowledgement(&f, &end));
-        world.settle().await;
-        assert_eq!(scheduler.received(), ["t TASK_FINISHED"]);
-        scheduler.tell(asked(named));
-        world.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_FINISHED REASON_RECONCILIATION"]
-        );
+        world.tell(&scheduler, acknowledgement(&f, &end)).await;
+        scheduler.receives("t TASK_FINISHED");
+        world.tell(&scheduler, asked(named)).await;
+        scheduler.receives("t TASK_FINISHED REASON_RECONCILIATION");
     });
 }
 
@@ -465,10 +420,7 @@ fn restarted_agent_ends_its_earlier_incarnation() {
         let b = register(&anew, None, vec![]).await.unwrap().agent_id;
         assert_ne!(a, b, "it has forgotten its id");
         world.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
-        );
+        scheduler.receives("t TASK_LOST REASON_SLAVE_REMOVED | lost S0");
         let agents: Vec<_> = world.faults.state().agents.into_keys().collect();
         assert_eq!(agents, [b], "the registry has forgotten the earlier one");
         let removed = "master/slave_removals/reason_registered";
@@ -483,11 +435,8 @@ fn leaving_agent_takes_its_tasks_with_it() {
             agent_id: a.clone(),
         });
         world.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
-        );
-        assert_eq!(world.allocator(), ["no agent S0"]);
+        scheduler.receives("t TASK_LOST REASON_SLAVE_REMOVED | lost S0");
+        world.facts_are("no agent S0");
         assert!(world.faults.state().agents.is_empty());
     });
 }
@@ -500,9 +449,8 @@ fn end_known_only_to_the_master_is_sent_when_agent_leaves() {
         simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
             let mut late = update(&agent.node, &f, &a, "t", TaskState::Running);
             late.update.latest_state = TaskState::Finished;
-            agent.tell(late);
-            world.settle().await;
-            assert_eq!(scheduler.received(), ["t TASK_RUNNING"]);
+            world.tell(&agent, late).await;
+            scheduler.receives("t TASK_RUNNING");
             if leaves {
                 let agent_id = a.clone();
                 agent.tell(UnregisterAgent { agent_id });

@@ -37,10 +37,7 @@ fn framework_back_before_failover_timeout_keeps_its_tasks() {
         let (world, (agent, _), (_, f)) = story(network, 60).await;
         world.network.leave("web");
         world.settle().await;
-        assert_eq!(
-            world.allocator(),
-            ["framework 0000 active false", "recovered 0000 cpus:2"]
-        );
+        world.facts_are("framework 0000 active false | recovered 0000 cpus:2");
         assert!(
             world.faults.state().frameworks[&f].deadline.is_some(),
             "the deadline is recorded"
@@ -53,17 +50,11 @@ fn framework_back_before_failover_timeout_keeps_its_tasks() {
         assert_eq!(subscribe(&again, info).await.unwrap().framework_id, f);
         assert_eq!(world.faults.state().frameworks[&f].deadline, None);
         world.pass(3600).await;
-        assert_eq!(
-            agent.received(),
-            ["framework web"],
-            "the task was left alone"
-        );
-        again.tell(ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: vec![],
-        });
+        // The task was left alone.
+        agent.receives("framework web");
+        again.tell(reconcile(&f, vec![]));
         world.settle().await;
-        assert_eq!(again.received(), ["t TASK_STAGING REASON_RECONCILIATION"]);
+        again.receives("t TASK_STAGING REASON_RECONCILIATION");
     });
 }
 
@@ -74,14 +65,11 @@ fn a_framework_that_stays_away_longer_is_over() {
         let (world, (agent, _), (_, f)) = story(network, 60).await;
         world.network.leave("web");
         world.pass(59).await;
-        assert_eq!(agent.received(), Vec::<String>::new());
+        agent.receives("");
         world.allocator();
         world.pass(1).await;
-        assert_eq!(agent.received(), ["shut down 0000"]);
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1", "no framework 0000"]
-        );
+        agent.receives("shut down 0000");
+        world.facts_are("recovered 0000 cpus:1 | no framework 0000");
         let state = world.state().await;
         let completed = state.frameworks.completed().next().unwrap();
         let killed = completed.tasks.completed().next().unwrap();
@@ -109,15 +97,11 @@ fn framework_without_failover_timeout_ends_with_its_scheduler() {
         let (world, (agent, a), (_, f)) = story(network, 0).await;
         world.network.leave("web");
         world.settle().await;
-        assert_eq!(agent.received(), ["shut down 0000"]);
+        agent.receives("shut down 0000");
         let ended = update(&agent.node, &f, &a, "t", TaskState::Killed);
-        agent.tell(ended);
-        world.settle().await;
-        assert_eq!(
-            agent.received(),
-            ["acknowledge t"],
-            "the master acknowledges in its stead"
-        );
+        world.tell(&agent, ended).await;
+        // The master acknowledges in its stead.
+        agent.receives("acknowledge t");
     });
 }
 
@@ -132,21 +116,17 @@ fn new_scheduler_replaces_the_old_one() {
         info.id = Some(f.clone());
         subscribe(&new, info.clone()).await.unwrap();
         world.settle().await;
-        assert_eq!(old.received(), ["failed Framework failed over"]);
+        old.receives("failed Framework failed over");
         old.tell(kill_task(&f, "t"));
         old.tell(TearDown {
             framework_id: f.clone(),
         });
         world.network.leave("web");
         world.settle().await;
-        assert_eq!(
-            agent.received(),
-            ["framework web"],
-            "the old one speaks for nobody, and its end means nothing"
-        );
-        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-        world.settle().await;
-        assert_eq!(new.received(), ["t TASK_RUNNING"]);
+        // The end of the old scheduler has no effect.
+        agent.receives("framework web");
+        world.update(&agent, &f, &a, "t", TaskState::Running).await;
+        new.receives("t TASK_RUNNING");
         info.principal = Some("somebody else".to_owned());
         let refused = subscribe(&new, info).await.unwrap_err();
         assert!(
@@ -165,8 +145,8 @@ fn torn_down_framework_is_refused_for_ever() {
             framework_id: f.clone(),
         });
         world.settle().await;
-        assert_eq!(scheduler.received(), ["failed Framework has been removed"]);
-        assert_eq!(agent.received(), ["shut down 0000"]);
+        scheduler.receives("failed Framework has been removed");
+        agent.receives("shut down 0000");
         assert!(world.faults.state().removed_frameworks.contains(&f));
         world.network.leave("web");
         world.pass(4000).await;
@@ -185,9 +165,9 @@ fn tasks_are_reconciled_by_task_and_agent_knowledge() {
         world.pass(100).await;
         let (scheduler, f) = world.framework("aware", aware).await;
         let (plain, g) = world.framework("plain", |_| ()).await;
-        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.tell(accept(&f, &[&offer], vec![task("known", &a, "cpus:1")]));
-        world.settle().await;
+        world
+            .launch(&scheduler, &f, task("known", &a, "cpus:1"))
+            .await;
         agent.tell(update(&agent.node, &f, &a, "known", TaskState::Running));
         world.settle().await;
         scheduler.received();
@@ -203,18 +183,9 @@ fn tasks_are_reconciled_by_task_and_agent_knowledge() {
             (id("on-unknown"), Some(unknown)),
             (id("nowhere"), None),
         ];
-        scheduler.tell(ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: asked.clone(),
-        });
-        plain.tell(ReconcileTasks {
-            framework_id: g.clone(),
-            tasks: asked,
-        });
-        scheduler.tell(ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: vec![],
-        });
+        scheduler.tell(reconcile(&f, asked.clone()));
+        plain.tell(reconcile(&g, asked));
+        scheduler.tell(reconcile(&f, vec![]));
         world.settle().await;
         let states = |heard: Vec<String>| -> Vec<String> {
             heard
@@ -354,10 +325,7 @@ fn framework_changes_without_a_new_subscription() {
             "FrameworkInfo update is not valid: Updating 'FrameworkInfo.user' is unsupported; attempted to update from 'nobody' to 'else'"
         );
         let reason = refused(&|message| message.framework.checkpoint = true).await;
-        assert!(
-            reason.contains("'FrameworkInfo.checkpoint' is unsupported"),
-            "{reason}"
-        );
+        assert_contains!(reason, "'FrameworkInfo.checkpoint' is unsupported");
         let reason = refused(&|message| {
             let demand = protocol::Demand::on_hosts(["a"]);
             message.wants.demands.insert("other".to_owned(), demand);
@@ -365,17 +333,14 @@ fn framework_changes_without_a_new_subscription() {
         let reason = reason.await;
         let expected = "'UpdateFramework.offer_constraints' are not valid: demands is `other`";
         assert!(reason.starts_with(expected), "{reason}");
-        assert_eq!(world.allocator(), Vec::<String>::new());
+        world.facts_are("");
         let left = update(&|message| {
             message.framework.name = "net".to_owned();
             message.framework.roles.remove("dev");
         });
         assert_eq!(left.await.unwrap(), Ok(()));
         world.settle().await;
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1", "framework 0000 active true"]
-        );
+        world.facts_are("recovered 0000 cpus:1 | framework 0000 active true");
         assert_eq!(scheduler.received().len(), 1, "one offer was rescinded");
         let recorded = world.faults.state().frameworks[&f].info.clone();
         assert_eq!((recorded.name.as_str(), recorded.roles.len()), ("net", 1));
@@ -408,7 +373,7 @@ fn agents_are_sent_changed_framework_descriptions() {
         becomes("web").await;
         assert_eq!(agent.received(), nothing, "it is that already");
         becomes("new").await;
-        assert_eq!(agent.received(), ["framework new"]);
+        agent.receives("framework new");
         assert_eq!(idle.received(), nothing, "it has nothing of it");
         // A disconnected agent gets it when it returns, whether or not it reports its own version.
         world.network.leave("agent-1");
@@ -418,14 +383,14 @@ fn agents_are_sent_changed_framework_descriptions() {
         let tasks = || vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks()).await.unwrap();
         world.settle().await;
-        assert_eq!(agent.received(), ["framework newer"]);
+        agent.receives("framework newer");
 
         // Also when a scheduler returns, changed or not: unacknowledged updates are sent again.
         let again = world.member("web-2", "scheduler", Role::Framework).await;
         for _ in 0..2 {
             subscribe(&again, named("newest")).await.unwrap();
             world.settle().await;
-            assert_eq!(agent.received(), ["framework newest"]);
+            agent.receives("framework newest");
         }
         assert_eq!(idle.received(), nothing);
     });

@@ -1,6 +1,7 @@
 //! Calls over HTTP: their sender, and parts that native drivers do not send.
 
 use resources::Invalid;
+use testkit::assert_contains;
 use v1::convert::scheduler::{DecodedAccept, InvalidTask, OperationsWithoutId, SchedulerCall};
 
 use crate::master::tests::*;
@@ -68,11 +69,7 @@ fn unsupported_task_is_an_error_and_the_rest_proceeds() {
         );
         let status = scheduler.statuses().pop().unwrap();
         assert_eq!(status.agent_id.as_ref(), Some(&a));
-        assert!(
-            status.message.contains("container.type is `DOCKER`"),
-            "{}",
-            status.message
-        );
+        assert_contains!(status.message, "container.type is `DOCKER`");
         assert_eq!(status.uuid, None, "nobody acknowledges it");
         let state = world.state().await;
         assert_eq!(state.counters.get("master/operations/error"), 1);
@@ -84,17 +81,11 @@ fn unsupported_task_is_an_error_and_the_rest_proceeds() {
             .map(|task| (&*task.name, &task.agent_id))
             .collect();
         assert_eq!(completed, [("the bad one", &a), ("the pod one", &a)]);
-        let asked = ReconcileTasks {
-            framework_id: f.clone(),
-            tasks: vec![(TaskId::new("bad").unwrap(), Some(a.clone()))],
-        };
+        let asked = reconcile(&f, vec![(TaskId::new("bad").unwrap(), Some(a.clone()))]);
         world
             .http(&scheduler, &f, SchedulerCall::Reconcile(asked))
             .await;
-        assert_eq!(
-            scheduler.received(),
-            ["bad TASK_ERROR REASON_RECONCILIATION"]
-        );
+        scheduler.receives("bad TASK_ERROR REASON_RECONCILIATION");
     });
 }
 
@@ -145,12 +136,12 @@ fn executor_is_ended_by_its_connected_agent() {
         agent.received();
         let call = SchedulerCall::Shutdown(a.clone(), executor());
         world.http(&scheduler, &f, call).await;
-        assert_eq!(agent.received(), ["end e"]);
+        agent.receives("end e");
         let nowhere = AgentId::new("nowhere").unwrap();
         world
             .http(&scheduler, &f, SchedulerCall::Shutdown(nowhere, executor()))
             .await;
-        assert_eq!(agent.received(), Vec::<String>::new());
+        agent.receives("");
         let state = world.state().await;
         assert_eq!(state.counters.get("master/dropped_messages"), 1);
     });

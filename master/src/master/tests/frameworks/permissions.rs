@@ -6,6 +6,7 @@ use protocol::message::operator::{
     ViewRoles,
 };
 use resources::{Conversion, Reservation, Revocable};
+use testkit::{assert_contains, assert_matches};
 
 use crate::master::tests::frameworks::standbys;
 use crate::master::tests::*;
@@ -61,10 +62,7 @@ fn framework_roles_must_be_authorized() {
         };
         let asked = scheduler.node.ask(&scheduler.master, update, PATIENCE);
         let refused = asked.await.unwrap().unwrap_err();
-        assert!(
-            matches!(refused, SubscriptionRefused::Never { .. }),
-            "{refused:?}"
-        );
+        assert_matches!(refused, SubscriptionRefused::Never { .. });
     });
 }
 
@@ -86,10 +84,7 @@ fn task_of_a_forbidden_user_is_an_error_alone() {
         agent.received();
         scheduler.tell(accept(&f, &[&offer], vec![alien, own]));
         world.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["alien TASK_ERROR REASON_TASK_UNAUTHORIZED"]
-        );
+        scheduler.receives("alien TASK_ERROR REASON_TASK_UNAUTHORIZED");
         let ran = agent.received();
         assert!(ran.len() == 1 && ran[0].starts_with("run own="), "{ran:?}");
         let message = scheduler.statuses().remove(0).message;
@@ -143,8 +138,7 @@ fn forbidden_operation_fails_and_frees_its_resources() {
                 conversion,
             }];
             agent.received();
-            scheduler.tell(call);
-            world.settle().await;
+            world.tell(&scheduler, call).await;
             assert_eq!(scheduler.received().join(""), told, "{role}");
             assert_eq!(
                 agent.received().len(),
@@ -172,10 +166,7 @@ fn agents_and_operators_are_named_by_certificates() {
         let (agent, a) = world.agent("agent-1").await;
         let other = world.member("agent-2", "agent", Role::Agent).await;
         let refused = register(&other, None, vec![]).await.unwrap_err();
-        assert!(
-            format!("{refused:?}").contains("may register_agents"),
-            "{refused:?}"
-        );
+        assert_contains!(format!("{refused:?}"), "may register_agents");
         let (scheduler, f) = world.framework("web", named("web")).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1;mem:32").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
@@ -209,10 +200,7 @@ fn agents_and_operators_are_named_by_certificates() {
             let Err(UpdateRefused::Invalid { reason }) = updated else {
                 panic!("{updated:?}");
             };
-            assert!(
-                reason.contains("may update_quotas (roles: `ads`)"),
-                "{reason}"
-            );
+            assert_contains!(reason, "may update_quotas (roles: `ads`)");
             let roles = node.ask(&master, ViewRoles, PATIENCE).await;
             let roles = roles.unwrap().unwrap();
             let roles: Vec<String> = roles.into_iter().map(|role| role.name).collect();
@@ -229,7 +217,7 @@ fn agents_and_operators_are_named_by_certificates() {
             }
         }
         world.settle().await;
-        assert_eq!(agent.received(), ["kill t"]);
+        agent.receives("kill t");
     });
 }
 
@@ -296,10 +284,7 @@ fn framework_principal_is_its_certificates_name_if_required() {
                 Ok(_) => assert_eq!(principal, Some("web")),
                 Err(refused) => {
                     let words = format!("{refused:?}");
-                    assert!(
-                        words.contains("the name in its certificate, `web`"),
-                        "{words}"
-                    );
+                    assert_contains!(words, "the name in its certificate, `web`");
                     assert_ne!(principal, Some("web"));
                 }
             }
@@ -325,10 +310,7 @@ fn standby_and_update_use_the_certificates_name() {
         for principal in [None, Some("ops")] {
             let standing = standbys::stand_by(&scheduler, info(principal)).await;
             let words = format!("{:?}", standing.unwrap_err());
-            assert!(
-                words.contains("the name in its certificate, `web`"),
-                "{words}"
-            );
+            assert_contains!(words, "the name in its certificate, `web`");
         }
         let standing = standbys::stand_by(&scheduler, info(Some("web"))).await;
         let Ok(StandbyReply::Leads(Subscribed { framework_id, .. })) = standing else {

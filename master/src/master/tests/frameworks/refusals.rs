@@ -1,5 +1,7 @@
 //! Calls that are refused, each with its exact state and reason, while the cluster stays usable.
 
+use testkit::assert_matches;
+
 use crate::master::tests::*;
 
 /// SPEC 3.13, Launch refused. Calls with tasks that must fail, and their statuses.
@@ -16,12 +18,11 @@ fn invalid_accepts_have_specific_states_and_reasons() {
             scheduler.received();
             scheduler.statuses();
             agent.received();
-            scheduler.tell(accept(&f, offers, tasks));
-            world.settle().await;
+            world.tell(&scheduler, accept(&f, offers, tasks)).await;
             assert_eq!(scheduler.received(), [expected]);
             let message = scheduler.statuses().pop().unwrap().message;
             assert!(message.contains(names), "{message}");
-            assert_eq!(agent.received(), Vec::<String>::new());
+            agent.receives("");
         };
         let (invalid_offers, invalid_task) = (
             "TASK_LOST REASON_INVALID_OFFERS",
@@ -39,11 +40,8 @@ fn invalid_accepts_have_specific_states_and_reasons() {
             "no-such-offer",
         )
         .await;
-        assert_eq!(
-            world.allocator(),
-            ["recovered 0000 cpus:1 for 0ns"],
-            "the good offer is given back without a filter, but waits for the next batch"
-        );
+        // The good offer is given back without a filter, but waits for the next batch.
+        world.facts_are("recovered 0000 cpus:1 for 0ns");
 
         let (one, two) = (
             world.offer(&scheduler, &f, &a, "cpus:1").await,
@@ -145,10 +143,7 @@ fn partition_aware_framework_gets_dropped_instead_of_lost() {
         let (scheduler, f) = world.framework("web", aware).await;
         scheduler.tell(accept(&f, &[], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        assert_eq!(
-            scheduler.received(),
-            ["t TASK_DROPPED REASON_INVALID_OFFERS"]
-        );
+        scheduler.receives("t TASK_DROPPED REASON_INVALID_OFFERS");
     });
 }
 
@@ -158,10 +153,9 @@ fn an_accept_that_launches_nothing_is_a_decline() {
     simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         world.allocator();
-        scheduler.tell(accept(&f, &[&offer], vec![]));
-        world.settle().await;
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:1 for 5s"]);
-        assert_eq!(agent.received(), Vec::<String>::new());
+        world.tell(&scheduler, accept(&f, &[&offer], vec![])).await;
+        world.facts_are("recovered 0000 cpus:1 for 5s");
+        agent.receives("");
     });
 }
 
@@ -219,26 +213,17 @@ fn schedulers_act_only_for_their_framework_and_roles() {
                 PATIENCE,
             )
             .await;
-        assert!(
-            matches!(refused, Err(AskError::Refused { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(AskError::Refused { .. }));
         let refused = rival
             .node
             .ask(&rival.master, registration(&rival, None, vec![]), PATIENCE)
             .await;
-        assert!(
-            matches!(refused, Err(AskError::Refused { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(AskError::Refused { .. }));
         let granted = Granted {
             grants: vec![grant(&f, &a, "cpus:100")],
         };
         let refused = rival.node.ask(&rival.master, granted, PATIENCE).await;
-        assert!(
-            matches!(refused, Err(AskError::Refused { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(AskError::Refused { .. }));
         let mut posing = registration(&stranger, None, vec![]);
         posing.pid = agent.pid.clone();
         let refused = stranger
@@ -246,10 +231,7 @@ fn schedulers_act_only_for_their_framework_and_roles() {
             .ask(&stranger.master, posing, PATIENCE)
             .await
             .unwrap();
-        assert!(
-            matches!(refused, Err(RegistrationRefused::Never { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(RegistrationRefused::Never { .. }));
         let mut other = registration(&agent, None, vec![]);
         other.agent.id = Some(AgentId::new("another").unwrap());
         let refused = agent
@@ -257,17 +239,11 @@ fn schedulers_act_only_for_their_framework_and_roles() {
             .ask(&agent.master, other, PATIENCE)
             .await
             .unwrap();
-        assert!(
-            matches!(refused, Err(RegistrationRefused::Never { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(RegistrationRefused::Never { .. }));
         let mut other = FrameworkInfo::new("nobody", "web");
         other.id = Some(FrameworkId::new("another").unwrap());
         let refused = subscribe(&scheduler, other).await;
-        assert!(
-            matches!(refused, Err(SubscriptionRefused::Never { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(SubscriptionRefused::Never { .. }));
     });
 }
 
@@ -280,17 +256,13 @@ fn newer_scheduler_on_a_node_replaces_the_older() {
         let mut info = FrameworkInfo::new("nobody", "web");
         info.id = Some(f.clone());
         subscribe(&new, info).await.unwrap();
-        let offer = world.offer(&new, &f, &a, "cpus:1").await;
-        new.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&new, &f, task("t", &a, "cpus:1")).await;
         agent.received();
         let kill = kill_task(&f, "t");
-        old.say(kill.clone());
-        world.settle().await;
-        assert_eq!(agent.received(), Vec::<String>::new());
-        new.say(kill);
-        world.settle().await;
-        assert_eq!(agent.received(), ["kill t"]);
+        world.say(&old, kill.clone()).await;
+        agent.receives("");
+        world.say(&new, kill).await;
+        agent.receives("kill t");
     });
 }
 

@@ -1,5 +1,7 @@
 //! Standby schedulers, and their framework's stored state (S134).
 
+use testkit::assert_matches;
+
 use crate::frameworks::standby::{LEADER_PREFERRED, STANDBYS_MAX};
 use crate::master::tests::*;
 use crate::registry::RegistryError;
@@ -34,10 +36,7 @@ async fn leader(world: &World, name: &str, framework: FrameworkInfo) -> (Member,
 async fn standby(world: &World, name: &str, framework: FrameworkInfo) -> Member {
     let scheduler = world.member(name, "scheduler", Role::Framework).await;
     let standing = stand_by(&scheduler, framework).await;
-    assert!(
-        matches!(standing, Ok(StandbyReply::StandsBy(_))),
-        "{standing:?}"
-    );
+    assert_matches!(standing, Ok(StandbyReply::StandsBy(_)));
     scheduler
 }
 
@@ -98,38 +97,28 @@ fn one_standby_leads_after_the_leader_is_gone() {
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
         let third = standby(&world, "web-3", web()).await;
-        let offer = world.offer(&first, &f, &a, "cpus:1").await;
-        first.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-        world.settle().await;
+        world.launch(&first, &f, task("t", &a, "cpus:1")).await;
         agent.received();
         world.allocator();
 
         world.network.leave("web-1");
         world.settle().await;
-        assert_eq!(second.received(), ["you lead 0000"]);
-        assert_eq!(third.received(), Vec::<String>::new());
-        assert_eq!(
-            agent.received(),
-            ["framework web"],
-            "no failover timeout, and yet the task goes on"
-        );
-        assert_eq!(
-            world.allocator(),
-            ["framework 0000 active false", "framework 0000 active true"]
-        );
+        second.receives("you lead 0000");
+        third.receives("");
+        // No failover timeout, and yet the task goes on.
+        agent.receives("framework web");
+        world.facts_are("framework 0000 active false | framework 0000 active true");
         assert_eq!(world.faults.state().leading[&f], second.pid);
 
         let ended = update(&agent.node, &f, &a, "t", TaskState::Finished);
-        agent.tell(ended.clone());
-        world.settle().await;
-        assert_eq!(second.received(), ["t TASK_FINISHED"]);
-        second.tell(acknowledgement(&f, &ended));
-        world.settle().await;
-        assert_eq!(agent.received(), ["acknowledge t"]);
+        world.tell(&agent, ended.clone()).await;
+        second.receives("t TASK_FINISHED");
+        world.tell(&second, acknowledgement(&f, &ended)).await;
+        agent.receives("acknowledge t");
 
         world.network.leave("web-2");
         world.settle().await;
-        assert_eq!(third.received(), ["you lead 0000"]);
+        third.receives("you lead 0000");
         world.network.leave("web-3");
         world.settle().await;
         assert_eq!(world.state().await.frameworks.iter().count(), 0);
@@ -150,7 +139,7 @@ fn replaced_leader_stands_by_and_is_refused() {
         world.network.sever("master", "web-1");
         world.settle().await;
         world.network.heal("master", "web-1");
-        assert_eq!(second.received(), ["you lead 0000"]);
+        second.receives("you lead 0000");
 
         let first = at(&world, first).await;
         let late = change(&first, &f, "k", None, Some(b"late".to_vec())).await;
@@ -158,10 +147,10 @@ fn replaced_leader_stands_by_and_is_refused() {
             matches!(&late, Err(StateRefused::NotLeading { reason }) if reason.contains("expected the one that leads")),
             "{late:?}"
         );
-        assert!(matches!(
+        assert_matches!(
             get(&first, &f, "k").await,
             Err(StateRefused::NotLeading { .. })
-        ));
+        );
         first.say(TearDown {
             framework_id: f.clone(),
         });
@@ -176,7 +165,7 @@ fn replaced_leader_stands_by_and_is_refused() {
         assert!(matches!(written, Err(StateRefused::NotLeading { .. })));
         world.network.leave("web-2");
         world.settle().await;
-        assert_eq!(first.received(), ["you lead 0000"]);
+        first.receives("you lead 0000");
     });
 }
 
@@ -189,10 +178,7 @@ fn simultaneous_schedulers_are_one_framework_with_one_leader() {
         let (first, second) =
             futures_util::future::join(stand_by(&one, web()), stand_by(&two, web())).await;
         assert!(matches!(first, Ok(StandbyReply::Leads(_))), "{first:?}");
-        assert!(
-            matches!(second, Err(SubscriptionRefused::NotNow { .. })),
-            "{second:?}"
-        );
+        assert_matches!(second, Err(SubscriptionRefused::NotNow { .. }));
         let again = stand_by(&two, web()).await;
         assert!(matches!(again, Ok(StandbyReply::StandsBy(_))), "{again:?}");
         assert_eq!(world.state().await.frameworks.iter().count(), 1);
@@ -226,10 +212,10 @@ fn standby_that_dies_during_its_appointment_is_skipped() {
         world.pass(1).await;
         world.network.leave("web-2");
         world.settle().await;
-        assert_eq!(second.received(), Vec::<String>::new());
+        second.receives("");
         world.pass(5).await;
-        assert_eq!(third.received(), ["you lead 0000"]);
-        assert_eq!(late.received(), Vec::<String>::new());
+        third.receives("you lead 0000");
+        late.receives("");
         assert_eq!(world.faults.state().leading[&f], third.pid);
     });
 }
@@ -248,29 +234,21 @@ fn next_master_prefers_the_previous_leading_scheduler() {
         let world = next_master(world, "master-2").await;
         let (first, second) = (at(&world, first).await, at(&world, second).await);
         let standing = stand_by(&second, web()).await;
-        assert!(
-            matches!(standing, Ok(StandbyReply::StandsBy(_))),
-            "{standing:?}"
-        );
+        assert_matches!(standing, Ok(StandbyReply::StandsBy(_)));
         world.pass(LEADER_PREFERRED.as_secs() - 1).await;
         let standing = stand_by(&first, web()).await;
-        assert!(
-            matches!(standing, Ok(StandbyReply::Leads(_))),
-            "{standing:?}"
-        );
+        assert_matches!(standing, Ok(StandbyReply::Leads(_)));
         world.pass(60).await;
-        assert_eq!(second.received(), Vec::<String>::new());
+        second.receives("");
         assert_eq!(get(&first, &f, "k").await.unwrap().unwrap().value, b"1");
 
         let world = next_master(world, "master-3").await;
         let second = at(&world, second).await;
         let standing = stand_by(&second, web()).await;
-        assert!(
-            matches!(standing, Ok(StandbyReply::StandsBy(_))),
-            "{standing:?}"
-        );
+        assert_matches!(standing, Ok(StandbyReply::StandsBy(_)));
         world.pass(LEADER_PREFERRED.as_secs()).await;
-        assert_eq!(second.received(), ["you lead 0000"], "it has waited enough");
+        // Its wait is over.
+        second.receives("you lead 0000");
         let first = at(&world, first).await;
         let standing = stand_by(&first, web()).await;
         assert!(
@@ -301,12 +279,12 @@ fn framework_state_and_standbys_end_with_the_framework() {
             framework_id: f.clone(),
         });
         world.settle().await;
-        assert_eq!(second.received(), ["failed the framework is over"]);
+        second.receives("failed the framework is over");
         assert_eq!(world.faults.state().framework_states.iter().count(), 0);
-        assert!(matches!(
+        assert_matches!(
             get(&second, &f, "left").await,
             Err(StateRefused::NotLeading { .. })
-        ));
+        );
     });
 }
 
@@ -327,10 +305,7 @@ fn excessive_or_foreign_state_is_refused_by_name() {
         longest.unwrap();
         for id in [&f, &FrameworkId::new("nobody").unwrap()] {
             let refused = change(&stranger, id, "k", None, Some(vec![])).await;
-            assert!(
-                matches!(refused, Err(StateRefused::NotLeading { .. })),
-                "{refused:?}"
-            );
+            assert_matches!(refused, Err(StateRefused::NotLeading { .. }));
         }
         // A scheduler that claims to be the leading one of another node.
         let forged = GetState {
@@ -339,20 +314,14 @@ fn excessive_or_foreign_state_is_refused_by_name() {
             key: "k".to_owned(),
         };
         let forged = stranger.node.ask(&stranger.master, forged, PATIENCE).await;
-        assert!(
-            matches!(forged, Ok(Err(StateRefused::Never { .. }))),
-            "{forged:?}"
-        );
+        assert_matches!(forged, Ok(Err(StateRefused::Never { .. })));
         let forged = StandBy {
             framework: web(),
             scheduler: first.pid.clone(),
             wants: Default::default(),
         };
         let forged = stranger.node.ask(&stranger.master, forged, PATIENCE).await;
-        assert!(
-            matches!(forged, Ok(Err(SubscriptionRefused::Never { .. }))),
-            "{forged:?}"
-        );
+        assert_matches!(forged, Ok(Err(SubscriptionRefused::Never { .. })));
 
         for nth in 0..STANDBYS_MAX {
             standby(&world, &format!("standby-{nth}"), web()).await;
@@ -365,9 +334,6 @@ fn excessive_or_foreign_state_is_refused_by_name() {
         world.network.leave("standby-0");
         world.settle().await;
         let admitted = stand_by(&stranger, web()).await;
-        assert!(
-            matches!(admitted, Ok(StandbyReply::StandsBy(_))),
-            "{admitted:?}"
-        );
+        assert_matches!(admitted, Ok(StandbyReply::StandsBy(_)));
     });
 }

@@ -20,7 +20,7 @@ fn a_group_reaches_its_agent_in_one_message() {
         let task = |id: &str| task(id, &scenario.agent_id, "cpus:1");
         let steps = vec![group(vec![task("g1"), task("g2")]), group(vec![task("g3")])];
         scenario.accept(&[&offer], steps).await;
-        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.scheduler.receives("");
         let state = scenario.world.state().await;
         let on = state.tasks.on_agent(&scenario.agent_id).unwrap();
         let held = on.held().values();
@@ -43,7 +43,7 @@ fn a_refused_group_alone_gives_everything_back() {
         scenario.accept(&[&offer], vec![group(tasks)]).await;
         let refused = "t TASK_ERROR REASON_TASK_GROUP_INVALID";
         assert_eq!(scenario.scheduler.received(), [refused; 2]);
-        assert_eq!(scenario.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
+        scenario.world.facts_are("recovered 0000 cpus:4 for 5s");
     });
 }
 
@@ -52,8 +52,8 @@ fn an_empty_group_declines_the_offer() {
     simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         scenario.accept(&[&offer], vec![group(Vec::new())]).await;
-        assert_eq!(scenario.scheduler.received(), [""; 0]);
-        assert_eq!(scenario.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
+        scenario.scheduler.receives("");
+        scenario.world.facts_are("recovered 0000 cpus:4 for 5s");
     });
 }
 

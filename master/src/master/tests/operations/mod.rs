@@ -224,13 +224,10 @@ fn operations_of_one_accept_build_on_each_other() {
         assert!(heard[0].starts_with("run t0="), "{heard:?}");
         assert_eq!(heard[1..3], ["apply reserve to 1", "apply create to 1"]);
         assert!(heard[3].starts_with("run t1="), "{heard:?}");
-        assert_eq!(scenario.scheduler.received(), ["bad OPERATION_ERROR"]);
+        scenario.scheduler.receives("bad OPERATION_ERROR");
         let facts = scenario.world.allocator();
         assert_eq!(facts.len(), 4, "{facts:?}");
-        assert!(
-            facts[0].starts_with("converted 0000 disk:50 to disk"),
-            "{facts:?}"
-        );
+        assert_starts!(facts[0], "converted 0000 disk:50 to disk");
         assert!(facts[1].starts_with("converted 0000 disk"), "{facts:?}");
         assert_eq!(facts[2], "recovered 0000 cpus:2;disk:50 for 5s");
         // Resources made just now were not refused: they return without a filter.
@@ -299,7 +296,7 @@ fn rule_violations_name_their_field_and_change_nothing() {
             assert_eq!(heard, [format!("{number} OPERATION_ERROR")]);
             let facts = scenario.world.allocator();
             assert_eq!(facts, ["recovered 0000 cpus:4;disk:100 for 5s"]);
-            assert_eq!(scenario.agent.received(), [""; 0]);
+            scenario.agent.receives("");
         }
         assert_eq!(
             scenario.total().await,
@@ -338,9 +335,9 @@ fn an_agents_reservations_have_a_bound_in_bytes() {
         assert_eq!(reservations().await, 20);
         let refused = scenario.operate(labelled("mem:32", 99)).await.unwrap_err();
         let refused = refused.to_string();
-        assert!(
-            refused.contains("at most 1048576 bytes in all resources of the agent"),
-            "{refused}"
+        assert_contains!(
+            refused,
+            "at most 1048576 bytes in all resources of the agent"
         );
     });
 }
@@ -404,7 +401,7 @@ fn refining_a_reservation_requires_the_capability() {
         scenario
             .accept(&[&offer], vec![named("no", refine())])
             .await;
-        assert_eq!(scenario.scheduler.received(), ["no OPERATION_ERROR"]);
+        scenario.scheduler.receives("no OPERATION_ERROR");
         let (able, id) = scenario
             .world
             .framework("able", |info| {
@@ -422,7 +419,8 @@ fn refining_a_reservation_requires_the_capability() {
         scenario
             .accept(&[&offer], vec![named("yes", refine())])
             .await;
-        assert_eq!(scenario.scheduler.received(), [""; 0], "it is under way");
+        // It is under way.
+        scenario.scheduler.receives("");
         assert!(scenario.total().await.contains(&refined));
     });
 }
@@ -442,19 +440,19 @@ fn operation_status_is_forwarded_until_acknowledged() {
         };
         scenario.scheduler.say(ask(vec![]));
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_PENDING"]);
+        scenario.scheduler.receives("op OPERATION_PENDING");
         // A name that is taken is refused.
         let offer = scenario.offer(resources("cpus:4")).await;
         scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
             .await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
+        scenario.scheduler.receives("op OPERATION_ERROR");
         for _ in 0..2 {
             scenario
                 .agent
                 .tell(scenario.updated("op", OperationState::Finished));
             scenario.world.settle().await;
-            assert_eq!(scenario.scheduler.received(), ["op OPERATION_FINISHED"]);
+            scenario.scheduler.receives("op OPERATION_FINISHED");
         }
         scenario.scheduler.say(AcknowledgeOperation {
             framework_id: scenario.id.clone(),
@@ -463,7 +461,7 @@ fn operation_status_is_forwarded_until_acknowledged() {
             uuid: version(9),
         });
         scenario.world.settle().await;
-        assert_eq!(scenario.agent.received(), ["acknowledge op"]);
+        scenario.agent.receives("acknowledge op");
         let id = |text: &str| OperationId::new(text).unwrap();
         let nobody = AgentId::new("nobody").unwrap();
         let agent_id = scenario.agent_id.clone();
@@ -485,7 +483,7 @@ fn operation_status_is_forwarded_until_acknowledged() {
         orphan.update.framework_id = FrameworkId::new("gone").unwrap();
         scenario.agent.tell(orphan);
         scenario.world.settle().await;
-        assert_eq!(scenario.agent.received(), ["acknowledge op"]);
+        scenario.agent.receives("acknowledge op");
         // It was acknowledged before.
         scenario.scheduler.say(AcknowledgeOperation {
             framework_id: scenario.id.clone(),
@@ -525,7 +523,7 @@ fn missing_operation_is_dropped_and_unknown_one_adopted() {
         back.resources.as_mut().unwrap().operations.push(seen);
         assert_eq!(comes(&scenario.agent, back).await, scenario.agent_id);
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), ["lost OPERATION_DROPPED"]);
+        scenario.scheduler.receives("lost OPERATION_DROPPED");
         assert_eq!(scenario.total().await, has);
         let state = scenario.world.state().await;
         let agent = state.agents.get(&scenario.agent_id).unwrap();
@@ -600,7 +598,7 @@ fn resource_mismatch_voids_offers_and_grants() {
         scenario
             .accept(&[&offer], vec![Operation::convert(reserve("cpus:1"))])
             .await;
-        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
+        scenario.agent.receives("apply reserve to 2");
     });
 }
 
@@ -613,12 +611,9 @@ fn agent_without_operations_is_sent_none() {
         scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
             .await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
+        scenario.scheduler.receives("op OPERATION_ERROR");
         let refused = scenario.operate(reserve("cpus:1")).await;
-        assert!(
-            matches!(refused, Err(OperationRefused::NoAgent { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(OperationRefused::NoAgent { .. }));
     });
 }
 
@@ -634,10 +629,7 @@ fn rejected_accept_returns_all_resources() {
         scenario
             .accept(&[&offer, &bogus], vec![named("op", reserve("cpus:1"))])
             .await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
-        assert_eq!(
-            scenario.world.allocator(),
-            ["recovered 0000 cpus:4 for 0ns"]
-        );
+        scenario.scheduler.receives("op OPERATION_ERROR");
+        scenario.world.facts_are("recovered 0000 cpus:4 for 0ns");
     });
 }

@@ -25,11 +25,8 @@ fn operator_takes_offered_resources_with_few_rescinds() {
         let large = scenario.offer(resources("cpus:4")).await;
         let other = scenario.offer(resources("mem:100")).await;
         scenario.operate(reserve("cpus:3")).await.unwrap();
-        assert_eq!(
-            scenario.scheduler.received(),
-            [""; 0],
-            "three cpus are free anyway"
-        );
+        // Three cpus are free anyway.
+        scenario.scheduler.receives("");
         scenario.operate(reserve("cpus:4")).await.unwrap();
         assert_eq!(
             scenario.scheduler.received(),
@@ -42,14 +39,10 @@ fn operator_takes_offered_resources_with_few_rescinds() {
         expected.sort();
         assert_eq!(left, expected);
         let facts = scenario.world.allocator();
-        assert!(
-            facts.last().unwrap().starts_with("agent S0 used [0000="),
-            "{facts:?}"
-        );
-        assert_eq!(
-            scenario.agent.received(),
-            ["apply reserve to 1", "apply reserve to 1"]
-        );
+        assert_starts!(facts.last().unwrap(), "agent S0 used [0000=");
+        scenario
+            .agent
+            .receives("apply reserve to 1 | apply reserve to 1");
 
         // Used resources are not available.
         let tasks = vec![task("t", &scenario.agent_id, "cpus:1")];
@@ -57,18 +50,12 @@ fn operator_takes_offered_resources_with_few_rescinds() {
             .accept(&[&small], vec![Operation::Launch { tasks }])
             .await;
         let refused = scenario.operate(reserve("cpus:1")).await.unwrap_err();
-        assert!(
-            matches!(&refused, OperationRefused::NotFree { lacking, .. } if lacking == "cpus:1"),
-            "{refused:?}"
-        );
+        assert_matches!(&refused, OperationRefused::NotFree { lacking, .. } if lacking == "cpus:1");
         let fixed = resources("cpus(ads):1");
         let invalid = scenario
             .operate(Conversion::Unreserve { resources: fixed })
             .await;
-        assert!(
-            matches!(invalid, Err(OperationRefused::Invalid(_))),
-            "{invalid:?}"
-        );
+        assert_matches!(invalid, Err(OperationRefused::Invalid(_)));
         assert_eq!(
             scenario.world.state().await.offers.len(),
             1,

@@ -94,12 +94,7 @@ fn operation_is_sent_after_its_record_and_before_later_messages() {
         assert_eq!(scenario.recorded(), [0_u64; 0]);
         let pending = ["a OPERATION_PENDING", "b OPERATION_PENDING"];
         assert_eq!(scenario.reconcile().await, pending);
-        scenario.scheduler.say(KillTask {
-            framework_id: scenario.id.clone(),
-            task_id: TaskId::new("t1").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        });
+        scenario.scheduler.say(kill_task(&scenario.id, "t1"));
         scenario.world.pass(1).await;
         let heard = scenario.agent.received();
         assert_eq!(heard[..2], ["apply reserve to 1", "apply reserve to 1"]);
@@ -134,7 +129,7 @@ fn finished_operation_is_forgotten_by_the_registry() {
             .tell(scenario.updated("named", OperationState::Finished));
         scenario.agent.tell(scenario.settled(2));
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), ["named OPERATION_FINISHED"]);
+        scenario.scheduler.receives("named OPERATION_FINISHED");
         assert_eq!(scenario.recorded(), [0_u64; 0]);
     });
 }
@@ -151,15 +146,15 @@ fn failed_operation_is_reported_once_after_the_registry() {
         scenario.agent.tell(failed());
         scenario.agent.tell(failed());
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.scheduler.receives("");
         assert_eq!(scenario.reconcile().await, ["op OPERATION_PENDING"]);
         scenario.world.pass(1).await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
+        scenario.scheduler.receives("op OPERATION_FAILED");
         assert_eq!(scenario.recorded(), [0_u64; 0]);
         // Until it is acknowledged its agent sends it, and it is passed on.
         scenario.agent.tell(failed());
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
+        scenario.scheduler.receives("op OPERATION_FAILED");
     });
 }
 
@@ -183,7 +178,7 @@ fn unrecorded_operation_and_its_dependents_are_never_sent() {
             "t TASK_LOST REASON_SLAVE_DISCONNECTED",
         ];
         assert_eq!(heard, expected);
-        assert_eq!(scenario.agent.received(), ["register again"]);
+        scenario.agent.receives("register again");
         assert_eq!(scenario.recorded(), [0_u64; 0]);
         let total = resources("cpus:8;mem:8192;disk:100");
         comes(&scenario.agent, scenario.back(total.clone(), 2, 0)).await;
@@ -227,7 +222,7 @@ fn operator_is_answered_after_the_record() {
         assert!(clock.now() - asked >= seconds(3));
         assert_eq!(scenario.recorded(), [1]);
         scenario.world.settle().await;
-        assert_eq!(scenario.agent.received(), ["apply reserve to 1"]);
+        scenario.agent.receives("apply reserve to 1");
     });
 }
 
@@ -259,7 +254,7 @@ fn next_master_resends_unseen_operations() {
         assert_eq!(scenario.agent.received(), again);
         let total = resources("cpus:4;mem:8192;disk:100") + reserved("cpus:4");
         assert_eq!(scenario.total().await, total);
-        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.scheduler.receives("");
         scenario.agent.tell(seen);
         for (id, serial) in [("lost", 2), ("next", 3)] {
             scenario
@@ -293,7 +288,7 @@ fn impossible_operations_are_dropped_and_acknowledged_ones_finished() {
         scenario.world.settle().await;
         let expected = ["done OPERATION_FINISHED", "lost OPERATION_DROPPED"];
         assert_eq!(scenario.scheduler.received(), expected);
-        assert_eq!(scenario.agent.received(), [""; 0]);
+        scenario.agent.receives("");
         assert_eq!((scenario.total().await, scenario.recorded()), (has, vec![]));
     });
 }
@@ -330,10 +325,10 @@ fn repeated_accept_keeps_operations_of_absent_agents() {
         let scenario = scenario.next().await;
         let op = || named("op", reserve("cpus:1"));
         scenario.accept(&[&offer], vec![op()]).await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_RECOVERING"]);
+        scenario.scheduler.receives("op OPERATION_RECOVERING");
         let steps = vec![op(), launch("t", &scenario.agent_id)];
         scenario.accept(&[&offer], steps).await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_RECOVERING"]);
+        scenario.scheduler.receives("op OPERATION_RECOVERING");
         let elsewhere = AgentId::new("elsewhere").unwrap();
         let steps = vec![op(), launch("u", &elsewhere)];
         scenario.accept(&[&offer], steps).await;
@@ -342,7 +337,7 @@ fn repeated_accept_keeps_operations_of_absent_agents() {
         let total = resources("cpus:8;mem:8192;disk:100");
         comes(&scenario.agent, scenario.back(total, 2, 0)).await;
         scenario.accept(&[&offer], vec![op()]).await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
+        scenario.scheduler.receives("op OPERATION_ERROR");
     });
 }
 
@@ -359,18 +354,15 @@ fn agent_registering_during_the_record_gets_the_operation_later() {
         let total = resources("cpus:8;mem:8192;disk:100");
         comes(&scenario.agent, scenario.back(total, 2, 0)).await;
         scenario.world.settle().await;
-        assert_eq!(
-            scenario.agent.received(),
-            ["disown t"],
-            "the task was lost with the line"
-        );
+        // The task was lost with the link.
+        scenario.agent.receives("disown t");
         let heard = scenario.scheduler.received();
         assert!(
             heard.len() == 1 && heard[0].starts_with("t TASK_LOST"),
             "{heard:?}"
         );
         scenario.world.pass(1).await;
-        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
+        scenario.agent.receives("apply reserve to 2");
         let expected = resources("cpus:7;mem:8192;disk:100") + reserved("cpus:1");
         assert_eq!(scenario.total().await, expected);
         let facts = scenario.world.allocator();
@@ -439,13 +431,13 @@ fn agent_without_serials_gets_an_operation_once() {
         let offer = scenario.offer_of_older_agent().await;
         let steps = vec![named("op", reserve("cpus:1"))];
         scenario.accept(&[&offer], steps).await;
-        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
+        scenario.agent.receives("apply reserve to 2");
         assert_eq!(scenario.recorded(), [0_u64; 0]);
         scenario
             .agent
             .tell(scenario.updated("op", OperationState::Failed));
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
+        scenario.scheduler.receives("op OPERATION_FAILED");
     });
 }
 
@@ -458,17 +450,14 @@ fn failure_without_serials_is_reported_after_the_registry() {
         let steps = vec![named("op", reserve("cpus:1"))];
         scenario.accept(&[&offer], steps).await;
         scenario.world.pass(1).await;
-        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
+        scenario.agent.receives("apply reserve to 2");
         let failed = scenario.updated("op", OperationState::Failed);
         scenario.agent.tell(failed);
         scenario.world.settle().await;
-        assert_eq!(
-            scenario.scheduler.received(),
-            [""; 0],
-            "the registry has it still"
-        );
+        // The registry still has it.
+        scenario.scheduler.receives("");
         scenario.world.pass(1).await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
+        scenario.scheduler.receives("op OPERATION_FAILED");
     });
 }
 
@@ -487,16 +476,13 @@ fn finished_operation_is_reported_when_it_is_final() {
         scenario.agent.tell(scenario.settled(1));
         scenario.agent.tell(finished());
         scenario.world.settle().await;
-        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.scheduler.receives("");
         scenario.world.pass(1).await;
-        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FINISHED"]);
+        scenario.scheduler.receives("op OPERATION_FINISHED");
         scenario.agent.tell(finished());
         scenario.world.settle().await;
-        assert_eq!(
-            scenario.scheduler.received(),
-            ["op OPERATION_FINISHED"],
-            "its agent says it until it is acknowledged"
-        );
+        // The agent repeats it until it is acknowledged.
+        scenario.scheduler.receives("op OPERATION_FINISHED");
     });
 }
 

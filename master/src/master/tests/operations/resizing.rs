@@ -54,7 +54,7 @@ fn resized_volume_is_usable_in_the_same_accept() {
         let applied = ["apply grow_volume to 1", "apply shrink_volume to 1"];
         assert_eq!(heard[..2], applied, "{heard:?}");
         assert!(heard[2].starts_with("run t="), "{heard:?}");
-        assert_eq!(scenario.scheduler.received(), ["stale OPERATION_ERROR"]);
+        scenario.scheduler.receives("stale OPERATION_ERROR");
         assert_eq!(scenario.total().await, with(25, 35));
         let facts = scenario.world.allocator();
         assert!(facts[0].starts_with("converted 0000 disk"), "{facts:?}");
@@ -105,7 +105,7 @@ fn resizing_is_limited_to_offered_unshared_resources() {
             scenario.accept(&[&offer], vec![step]).await;
             let heard = scenario.scheduler.received();
             assert_eq!(heard, [format!("{number} OPERATION_ERROR")]);
-            assert_eq!(scenario.agent.received(), [""; 0]);
+            scenario.agent.receives("");
         }
         assert_eq!(scenario.total().await, before);
     });
@@ -122,7 +122,7 @@ fn operator_resizes_offered_but_not_used_volumes() {
         let taken_back = format!("rescind {}", short(&out.id));
         assert_eq!(scenario.scheduler.received(), [taken_back]);
         scenario.operate(shrink(volume("v", 40), 5)).await.unwrap();
-        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.scheduler.receives("");
         assert_eq!(
             scenario.world.state().await.offers.len(),
             1,
@@ -133,15 +133,12 @@ fn operator_resizes_offered_but_not_used_volumes() {
         assert_eq!(scenario.total().await, with(25, 35));
         let refused = scenario.operate(grow(volume("v", 35), 26)).await;
         let refused = refused.unwrap_err();
-        assert!(
-            matches!(refused, OperationRefused::NotFree { .. }),
-            "{refused:?}"
-        );
+        assert_matches!(refused, OperationRefused::NotFree { .. });
         let refused = scenario.operate(shrink(volume("v", 35), 35)).await;
         let refused = refused.unwrap_err().to_string();
-        assert!(
-            refused.contains("must be smaller than the size of 'ShrinkVolume.volume'"),
-            "{refused}"
+        assert_contains!(
+            refused,
+            "must be smaller than the size of 'ShrinkVolume.volume'"
         );
 
         let offer = scenario
@@ -156,10 +153,7 @@ fn operator_resizes_offered_but_not_used_volumes() {
         let used = [grow(volume("v", 35), 5), shrink(volume("v", 35), 5)];
         for conversion in used {
             let refused = scenario.operate(conversion).await.unwrap_err();
-            assert!(
-                matches!(refused, OperationRefused::NotFree { .. }),
-                "{refused:?}"
-            );
+            assert_matches!(refused, OperationRefused::NotFree { .. });
         }
         assert_eq!(scenario.total().await, with(25, 35));
     });

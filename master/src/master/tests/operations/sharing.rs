@@ -33,10 +33,9 @@ fn tasks_of_one_accept_share_a_volume() {
         scenario
             .accept(&[&offer], vec![Operation::Launch { tasks }])
             .await;
-        assert_eq!(
-            scenario.scheduler.received(),
-            ["b TASK_ERROR REASON_TASK_INVALID"]
-        );
+        scenario
+            .scheduler
+            .receives("b TASK_ERROR REASON_TASK_INVALID");
         let copy = volumes.brief().to_string();
         assert_eq!(
             scenario.world.allocator(),

@@ -2,6 +2,7 @@
 
 use futures_util::{FutureExt, StreamExt};
 use runtime::testing::run_simulated;
+use testkit::assert_contains;
 use v1::schema::scheduler::Event;
 
 use super::queue::PIECE_COST;
@@ -165,11 +166,7 @@ fn many_slow_readers_share_the_common_bound() {
         assert!(bursts > 0);
         assert!((297_000..=330_000).contains(&most), "{most}");
         assert!(reasons.len() > 100, "{}", reasons.len());
-        assert!(
-            reasons[0].contains("more than 329, its share"),
-            "{}",
-            reasons[0]
-        );
+        assert_contains!(reasons[0], "more than 329, its share");
         assert_eq!(apart.lag(), None);
         drop(responses);
         assert_eq!((streams.waiting(), streams.open_count()), (0, 2));

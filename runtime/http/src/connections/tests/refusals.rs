@@ -19,9 +19,9 @@ fn an_oversized_length_is_refused_before_the_body() {
         let mut text = String::new();
         connection.read_to_string(&mut text).await.unwrap();
         assert!(text.starts_with("HTTP/1.1 413"), "{text}");
-        assert!(
-            text.contains("Content-Length is `16777217`: expected at most 16777216 bytes"),
-            "{text}"
+        assert_contains!(
+            text,
+            "Content-Length is `16777217`: expected at most 16777216 bytes"
         );
         assert_eq!(node.clock().now(), started);
     });

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use testkit::{assert_matches, assert_starts};
 
 use super::*;
 use crate::COMMIT_BYTES_MAX;
@@ -253,10 +254,7 @@ fn a_crash_during_recovery_is_recovered_from() {
         ..Watched::default()
     };
     let mut store = SledStore::open_with(dir.path(), Box::new(disk)).unwrap();
-    assert!(matches!(
-        store.commit(several(2, 10)),
-        Err(StoreError::Failed { .. })
-    ));
+    assert_matches!(store.commit(several(2, 10)), Err(StoreError::Failed { .. }));
     drop(store);
     for writes in 0..2 {
         let disk = Watched {
@@ -279,10 +277,9 @@ fn damage_is_never_handed_out_and_names_its_key() {
     *bytes.last_mut().unwrap() ^= 1;
     store.records.insert("agents/2", bytes).unwrap();
     let error = store.get(b"agents/2").unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("the record \"agents/2\" is damaged: its checksum is")
+    assert_starts!(
+        error.to_string(),
+        "the record \"agents/2\" is damaged: its checksum is"
     );
     assert_eq!(store.scan(b"agents/"), Err(error));
     assert_eq!(
@@ -308,10 +305,7 @@ fn a_damaged_journal_is_not_skipped() {
     *bytes.last_mut().unwrap() ^= 1;
     store.journal.insert(key, bytes).unwrap();
     drop(store);
-    assert!(matches!(
-        SledStore::open(dir.path()),
-        Err(StoreError::Damaged { .. })
-    ));
+    assert_matches!(SledStore::open(dir.path()), Err(StoreError::Damaged { .. }));
 }
 
 #[test]
@@ -387,10 +381,7 @@ fn too_large_commit_leaves_the_store_unchanged() {
     let mut store = SledStore::open(dir.path()).unwrap();
     let mut changes = put("a", "fits");
     changes.put("b", vec![0; VALUE_BYTES_MAX + 1]);
-    assert!(matches!(
-        store.commit(changes),
-        Err(StoreError::TooLarge { .. })
-    ));
+    assert_matches!(store.commit(changes), Err(StoreError::TooLarge { .. }));
     assert_eq!(store.scan(b""), Ok(Vec::new()));
     store.commit(put("a", "fits")).unwrap();
 }

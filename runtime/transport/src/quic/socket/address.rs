@@ -45,6 +45,8 @@ impl Address {
 
 #[cfg(test)]
 mod tests {
+    use testkit::assert_contains;
+
     use super::*;
 
     #[test]
@@ -78,10 +80,7 @@ mod tests {
             "@host:1",
         ] {
             let error = Address::parse(text).unwrap_err();
-            assert!(
-                error.contains(&format!("{text:?}")) && error.contains("expected [ROLE@]HOST:PORT"),
-                "{error}"
-            );
+            assert_contains!(error, format!("{text:?}"), "expected [ROLE@]HOST:PORT");
         }
     }
 }

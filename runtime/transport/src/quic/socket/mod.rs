@@ -274,7 +274,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::testing::{eventually, run_in_real_time};
+    use testkit::recorder::{eventually, run_in_real_time};
 
     #[test]
     fn a_closed_port_is_reported_and_an_open_one_is_not() {

@@ -11,10 +11,7 @@ use crate::certificates::server_name;
 /// Dials with any certificate; returns the accepting side's reason.
 async fn refusal(member: &Member, address: &str) -> String {
     let refused = member.node.connect(address).await.unwrap_err();
-    assert!(
-        matches!(refused, ConnectError::Refused { .. }),
-        "{refused:?}"
-    );
+    assert_matches!(refused, ConnectError::Refused { .. });
     refused.to_string()
 }
 
@@ -242,10 +239,7 @@ fn hello_must_match_the_certificate() {
             rogue.hello(name, role).await;
             let (code, told) = rogue.told().await;
             assert_eq!(code, Closing::Refused as u64);
-            assert!(
-                told.contains("the certificate says meros://agent/agent-2"),
-                "{told}"
-            );
+            assert_contains!(told, "the certificate says meros://agent/agent-2");
             assert_eq!(master.node.peers(), []);
         });
     }
@@ -394,14 +388,8 @@ fn excess_handshakes_are_refused_and_may_retry() {
         let silent = Rogue::dial(&authority, &master).await;
         let agent = Member::new(&authority, "agent-1", Role::Agent);
         let error = agent.node.connect(&master.address()).await.unwrap_err();
-        assert!(
-            matches!(error, ConnectError::Unreachable { .. }),
-            "{error:?}"
-        );
-        assert!(
-            error.to_string().contains("takes no connections now"),
-            "{error}"
-        );
+        assert_matches!(error, ConnectError::Unreachable { .. });
+        assert_contains!(error.to_string(), "takes no connections now");
         drop(silent);
         let clock = agent.node.clock();
         let mut attempts = 0;

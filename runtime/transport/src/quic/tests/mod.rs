@@ -7,24 +7,23 @@
 //! | `renewal` | new certificates while links are open |
 //! | `restarts` | nodes that crash, shut down, restart, and dial each other at once |
 //! | `revoked` | certificates of another authority, and revoked ones |
-//! | `shutdown` | queued messages arrive, and every wait is bounded |
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use runtime::prelude::*;
+use testkit::{assert_contains, assert_matches, assert_starts};
 use tokio::net::UdpSocket;
 
 use super::*;
 use crate::certificates::{Authority, Subject};
-use crate::testing::*;
+use testkit::recorder::*;
 
 mod hostile;
 mod liveness;
 mod renewal;
 mod restarts;
 mod revoked;
-mod shutdown;
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -246,10 +245,7 @@ fn unreachable_address_fails_within_the_timeout() {
             .connect(&silent.local_addr().unwrap().to_string())
             .await
             .unwrap_err();
-        assert!(
-            matches!(error, ConnectError::Unreachable { .. }),
-            "{error:?}"
-        );
+        assert_matches!(error, ConnectError::Unreachable { .. });
         for (address, wanted) in [
             ("nonsense", "expected [ROLE@]HOST:PORT"),
             ("unix:/nowhere", "cannot be reached"),

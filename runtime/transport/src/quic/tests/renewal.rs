@@ -61,15 +61,9 @@ fn unusable_identity_is_an_error_and_changes_nothing() {
             error.to_string()
         };
         let error = refused(&issue(Role::Master, "master-2"));
-        assert!(
-            error.contains("expected meros://master/master-1"),
-            "{error}"
-        );
+        assert_contains!(error, "expected meros://master/master-1");
         let error = refused(&issue(Role::Agent, "master-1"));
-        assert!(
-            error.contains("expected meros://master/master-1"),
-            "{error}"
-        );
+        assert_contains!(error, "expected meros://master/master-1");
         let sixty_years = 60 * 365 * 24 * 3600 * 1_000_000_000_i64;
         master.node.clock().set_wall_offset(-sixty_years);
         let error = refused(&issue(Role::Master, "master-1"));

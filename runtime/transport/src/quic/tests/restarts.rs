@@ -69,10 +69,7 @@ fn silent_crash_is_exited_once_after_idle_timeout() {
         let _silent = UdpSocket::bind(master.kill()).await.unwrap();
         let notes = agent.hears(1).await;
         let took = agent.node.clock().now() - before;
-        assert!(
-            notes[0].starts_with("exited noter NodeLost(\"no sign of life"),
-            "{notes:?}"
-        );
+        assert_starts!(notes[0], "exited noter NodeLost(\"no sign of life");
         assert!(took < Duration::from_secs(3), "told after {took:?}");
         assert_eq!(agent.endpoint.links(), 0);
         assert_eq!(

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::{Clock, Instant, Node, Role};
-use transport::virtual_udp::{Datagram, DatagramFate, NetworkModel, VirtualUdpNetwork};
+use testkit::virtual_udp::{Datagram, DatagramFate, NetworkModel, VirtualUdpNetwork};
 use transport::{Authority, Endpoint, Options};
 
 use super::SharedNetwork;
@@ -73,7 +73,7 @@ impl Quic {
         let identity = self.authority.issue(node.role(), name)?;
         let options = Options::default();
         Ok(Endpoint::bind_on(
-            &self.network,
+            self.network.clone(),
             node.clone(),
             &identity,
             address,

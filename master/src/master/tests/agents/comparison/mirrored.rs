@@ -79,11 +79,8 @@ fn agent_matching_the_mirror_registers_with_its_digest() {
         let answer = come_back(&scenario.agent, &scenario.a, &scenario.held).await;
         assert!(is_registered(&answer), "{answer:?}");
         scenario.world.settle().await;
-        assert_eq!(
-            scenario.world.allocator(),
-            ["agent S0 used [0000=cpus:7.5]"]
-        );
-        assert_eq!(scenario.agent.received(), [""; 0]);
+        scenario.world.facts_are("agent S0 used [0000=cpus:7.5]");
+        scenario.agent.receives("");
         assert_eq!(scenario.known().await, scenario.has());
         let now = scenario.world.state().await;
         let id = TaskId::new("t3").unwrap();
@@ -118,11 +115,8 @@ fn agent_differing_from_the_mirror_reports_the_difference() {
         scenario.world.settle().await;
         assert_eq!(scenario.known().await, scenario.has());
         assert!(!scenario.known().await.contains(&lost.to_string()));
-        assert_eq!(
-            scenario.world.allocator(),
-            ["agent S0 used [0000=cpus:399]"]
-        );
-        assert_eq!(scenario.agent.received(), [""; 0]);
+        scenario.world.facts_are("agent S0 used [0000=cpus:399]");
+        scenario.agent.receives("");
         assert!(is_registered(
             &come_back(&scenario.agent, &a, &scenario.held).await
         ));
@@ -138,7 +132,7 @@ fn empty_agent_drops_all_expectations() {
             &come_back(&scenario.agent, &scenario.a, &scenario.held).await
         ));
         scenario.world.settle().await;
-        assert_eq!(scenario.world.allocator(), ["agent S0 used []"]);
+        scenario.world.facts_are("agent S0 used []");
         assert_eq!(scenario.known().await, [""; 0]);
     });
 }
@@ -149,12 +143,7 @@ fn empty_agent_drops_all_expectations() {
 fn only_recent_early_kills_are_passed_on() {
     simulate_network(|network| async move {
         let scenario = Scenario::with_tasks(network, 2).await;
-        let kill = |id: &str| KillTask {
-            framework_id: scenario.f.clone(),
-            task_id: TaskId::new(id).unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        };
+        let kill = |id: &str| kill_task(&scenario.f, id);
         let (old, new) = (kill("t0"), kill("t1"));
         scenario.scheduler.tell(old);
         scenario.world.settle().await;
@@ -172,7 +161,7 @@ fn only_recent_early_kills_are_passed_on() {
             &come_back(&scenario.agent, &scenario.a, &scenario.held).await
         ));
         scenario.world.settle().await;
-        assert_eq!(scenario.agent.received(), ["kill t1"]);
+        scenario.agent.receives("kill t1");
     });
 }
 
@@ -195,7 +184,7 @@ fn mirrored_tasks_of_a_removed_framework_are_ignored() {
         let tasks = scenario.held.tasks.clone();
         register(agent, Some(a.clone()), tasks).await.unwrap();
         scenario.world.settle().await;
-        assert_eq!(agent.received(), ["shut down 0000"]);
+        agent.receives("shut down 0000");
         assert_eq!(scenario.known().await, [""; 0]);
     });
 }

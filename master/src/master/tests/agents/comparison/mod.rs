@@ -137,9 +137,9 @@ fn agent_with_matching_summary_is_registered_at_once() {
         let answer = come_back(&scenario.agent, &scenario.a, &scenario.held).await;
         assert!(is_registered(&answer), "{answer:?}");
         scenario.world.settle().await;
-        assert_eq!(scenario.world.allocator(), ["agent S0 used [0000=cpus:7]"]);
-        assert_eq!(scenario.agent.received(), Vec::<String>::new());
-        assert_eq!(scenario.scheduler.received(), Vec::<String>::new());
+        scenario.world.facts_are("agent S0 used [0000=cpus:7]");
+        scenario.agent.receives("");
+        scenario.scheduler.receives("");
         let said = back(&scenario.agent, &scenario.a, &scenario.held, None);
         let bytes = runtime::wire::codec::encode(&said).unwrap().len();
         assert!(bytes < 200, "{bytes} bytes");
@@ -203,20 +203,16 @@ fn nothing_is_offered_or_launched_until_the_comparison_ends() {
         let sums = sums(come_back(agent, a, &scenario.held).await);
         assert_eq!(sums.len(), 16);
         world.settle().await;
-        assert_eq!(
-            world.allocator(),
-            ["agent S0 active false", "recovered 0000 cpus:1"]
-        );
+        world.facts_are("agent S0 active false | recovered 0000 cpus:1");
         world.grant(vec![grant(f, a, "cpus:1")]).await;
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
+        world.facts_are("recovered 0000 cpus:1");
         scenario
             .scheduler
             .tell(accept(f, &[&offer], vec![task("late", a, "cpus:1")]));
         world.settle().await;
-        assert_eq!(
-            scenario.scheduler.received(),
-            ["rescind O0", "late TASK_DROPPED REASON_INVALID_OFFERS"]
-        );
+        scenario
+            .scheduler
+            .receives("rescind O0 | late TASK_DROPPED REASON_INVALID_OFFERS");
 
         let said = back(agent, a, &scenario.held, Some(&sums));
         let report = said.report.as_ref().unwrap();
@@ -231,7 +227,7 @@ fn nothing_is_offered_or_launched_until_the_comparison_ends() {
         let gone = format!("{lost} TASK_DROPPED REASON_RECONCILIATION");
         assert_eq!(scenario.scheduler.received(), [gone]);
         assert_eq!(agent.received(), [format!("disown {lost}")]);
-        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:39]"]);
+        world.facts_are("agent S0 used [0000=cpus:39]");
         assert!(is_registered(&come_back(agent, a, &scenario.held).await));
     });
 }
@@ -253,15 +249,12 @@ fn differing_report_is_merged_and_unknown_tasks_adopted() {
         world.settle().await;
         let last = world.allocator().pop();
         assert_eq!(last.unwrap(), "agent S0 used [0000=cpus:20]");
-        assert_eq!(agent.received(), ["shut down of"]);
+        agent.receives("shut down of");
         let state = world.state().await;
         let t5 = TaskId::new("t5").unwrap();
         assert_eq!(state.tasks.get(f, &t5).unwrap().state, TaskState::Finished);
-        assert_eq!(
-            scenario.scheduler.received(),
-            Vec::<String>::new(),
-            "its agent tells of it"
-        );
+        // The agent reports it.
+        scenario.scheduler.receives("");
     });
 }
 
@@ -406,7 +399,7 @@ fn executor_with_a_lost_end_frees_its_resources() {
         world.settle().await;
         let last = world.allocator().pop();
         assert_eq!(last.unwrap(), "agent S0 used [0000=cpus:2]");
-        assert_eq!(scenario.scheduler.received(), ["lost e"]);
+        scenario.scheduler.receives("lost e");
     });
 }
 
@@ -426,10 +419,9 @@ fn unreachable_agent_returns_with_its_tasks() {
         let tasks = scenario.held.tasks.clone();
         register(agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(
-            scenario.scheduler.received(),
-            ["t0 TASK_RUNNING REASON_SLAVE_REREGISTERED"]
-        );
+        scenario
+            .scheduler
+            .receives("t0 TASK_RUNNING REASON_SLAVE_REREGISTERED");
         assert!(is_registered(&come_back(agent, a, &scenario.held).await));
     });
 }

@@ -1,5 +1,14 @@
-//! Tests of the virtual network, and of whole endpoints on it in virtual time.
+//! Whole endpoints on a network in memory, in virtual time.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bulks` | bulks that wait for permits |
+//! | `reconnection` | many peers dial at once; the accept backlog |
+//! | `shutdown` | queued messages arrive, and every wait is bounded |
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,12 +17,14 @@ use rand::{Rng, SeedableRng};
 use runtime::prelude::*;
 use runtime::testing::run_simulated;
 
-use super::*;
-use crate::testing::*;
-use crate::{Authority, Backoff, Endpoint, Options};
+use testkit::assert_contains;
+use testkit::recorder::*;
+use testkit::virtual_udp::{Datagram, DatagramFate, NetworkModel, VirtualUdpNetwork};
+use transport::{Authority, Backoff, Endpoint, Options};
 
 mod bulks;
 mod reconnection;
+mod shutdown;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(15);
@@ -64,6 +75,17 @@ fn member_with(
     seed: u64,
     options: Options,
 ) -> (Node, Endpoint) {
+    member_at(network, name, role, address(machine), seed, options)
+}
+
+fn member_at(
+    network: &VirtualUdpNetwork,
+    name: &str,
+    role: Role,
+    address: SocketAddr,
+    seed: u64,
+    options: Options,
+) -> (Node, Endpoint) {
     let authority = Authority::seeded(1).unwrap();
     let node = Node::builder(name)
         .role(role)
@@ -73,7 +95,7 @@ fn member_with(
         .build();
     let identity = authority.issue(role, name).unwrap();
     let endpoint =
-        Endpoint::bind_on(network, node.clone(), &identity, address(machine), options).unwrap();
+        Endpoint::bind_on(network.clone(), node.clone(), &identity, address, options).unwrap();
     (node, endpoint)
 }
 
@@ -213,56 +235,6 @@ fn power_failure_is_noticed_by_timeout_and_restart_by_reset() {
 }
 
 #[test]
-fn full_receive_buffer_drops_datagrams() {
-    run_simulated(async {
-        let network = VirtualUdpNetwork::new(Clock::paused(), |_: Datagram| {
-            DatagramFate::After(Duration::ZERO)
-        });
-        let (_, sender) = network.bind(address(1), 0).unwrap();
-        let (_, number) = network.bind(address(2), 3 * (100 + 512)).unwrap();
-        let arrived = |length| network::ReceivedDatagram {
-            from: address(1),
-            ecn: None,
-            bytes: vec![0; length].into(),
-        };
-        for _ in 0..5 {
-            network.send(sender, address(2), arrived(100));
-        }
-        network.send(sender, address(3), arrived(100));
-        let waker = futures_util::task::noop_waker();
-        let found = network.read(address(2), number, 10, &waker);
-        assert_eq!(found.len(), 3);
-        let expected = Counts {
-            sent: 6,
-            delivered: 3,
-            lost: 0,
-            unreachable: 1,
-            overflowed: 2,
-        };
-        assert_eq!(network.counts(), expected);
-    });
-}
-
-#[test]
-fn addresses_are_unique_and_port_zero_takes_a_free_one() {
-    run_simulated(async {
-        let network = VirtualUdpNetwork::new(Clock::paused(), calm);
-        let bind = |address| VirtualUdpSocket::bind(&network, address, 1 << 20);
-        let taken = bind(address(1)).unwrap();
-        assert!(bind(address(1)).is_err(), "it is taken");
-        assert!(bind(SocketAddr::from(([0, 0, 0, 0], 5050))).is_err());
-        drop(taken);
-        let _again = bind(address(1)).unwrap();
-        let any = SocketAddr::from(([10, 0, 0, 1], 0));
-        let (one, other) = (bind(any).unwrap(), bind(any).unwrap());
-        let port =
-            |socket: &VirtualUdpSocket| quinn::AsyncUdpSocket::local_addr(socket).unwrap().port();
-        assert_ne!(port(&one), port(&other));
-        assert!(port(&one) >= 49_152);
-    });
-}
-
-#[test]
 fn names_resolve_on_the_network_and_unix_uses_the_local_dialer() {
     run_simulated(async {
         let network = VirtualUdpNetwork::new(Clock::paused(), calm);
@@ -305,19 +277,9 @@ fn ipv6_machines_reach_each_other_and_ipv4_ones() {
     run_simulated(async {
         let network = VirtualUdpNetwork::new(Clock::paused(), calm);
         let (master, _served) = member(&network, "master-1", Role::Master, 1, 1);
-        let authority = Authority::seeded(1).unwrap();
         let six = |name: &str, role, address: &str| {
-            let node = Node::builder(name)
-                .role(role)
-                .accepts(&Role::ALL)
-                .clock(Clock::paused());
-            let node = node.build();
-            let identity = authority.issue(role, name).unwrap();
             let address = address.parse().unwrap();
-            let options = Options::default();
-            let endpoint =
-                Endpoint::bind_on(&network, node.clone(), &identity, address, options).unwrap();
-            (node, endpoint)
+            member_at(&network, name, role, address, 1, Options::default())
         };
         let (other, _served_too) = six("master-2", Role::Master, "[fd00::1]:5050");
         let (agent, _dialling) = six("agent-1", Role::Agent, "[fd00::2]:5050");

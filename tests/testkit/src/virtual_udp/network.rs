@@ -16,9 +16,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use quinn::AsyncUdpSocket;
 use quinn::udp::EcnCodepoint;
 use runtime::{Clock, Instant, Sleep};
+use transport::SimulatedSockets;
 
+use super::socket::VirtualUdpSocket;
 use super::{COPIES_MAX, Datagram, DatagramFate, NetworkModel};
 
 /// The first port for a socket that asks for any port.
@@ -155,21 +158,8 @@ impl VirtualUdpNetwork {
         self.state().counts
     }
 
-    /// Resolves `HOST:PORT` on this network.
-    pub(crate) fn lookup(&self, host: &str) -> io::Result<SocketAddr> {
-        if let Ok(address) = host.parse() {
-            return Ok(address);
-        }
-        let unknown = || io::Error::new(ErrorKind::NotFound, "no such name on this network");
-        let (name, port) = host.rsplit_once(':').ok_or_else(unknown)?;
-        let port = port.parse().map_err(|_| unknown())?;
-        let state = self.state();
-        let address = state.names.get(name).ok_or_else(unknown)?;
-        Ok(SocketAddr::new(*address, port))
-    }
-
     /// Binds a new socket to the address; returns the address bound and the socket's number.
-    pub(super) fn bind(&self, wanted: SocketAddr, room: usize) -> io::Result<(SocketAddr, u64)> {
+    pub(super) fn open(&self, wanted: SocketAddr, room: usize) -> io::Result<(SocketAddr, u64)> {
         if wanted.ip().is_unspecified() || wanted.ip().is_multicast() {
             let reason = "expected the one address of the socket's machine";
             return Err(io::Error::new(ErrorKind::AddrNotAvailable, reason));
@@ -256,6 +246,24 @@ impl VirtualUdpNetwork {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SimulatedSockets for VirtualUdpNetwork {
+    fn bind(&self, address: SocketAddr, buffer: usize) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        Ok(Arc::new(VirtualUdpSocket::bind(self, address, buffer)?))
+    }
+
+    fn lookup(&self, host: &str) -> io::Result<SocketAddr> {
+        if let Ok(address) = host.parse() {
+            return Ok(address);
+        }
+        let unknown = || io::Error::new(ErrorKind::NotFound, "no such name on this network");
+        let (name, port) = host.rsplit_once(':').ok_or_else(unknown)?;
+        let port = port.parse().map_err(|_| unknown())?;
+        let state = self.state();
+        let address = state.names.get(name).ok_or_else(unknown)?;
+        Ok(SocketAddr::new(*address, port))
     }
 }
 

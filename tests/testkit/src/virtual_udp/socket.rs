@@ -19,7 +19,7 @@ const SEGMENTS_MAX: usize = 10;
 
 /// A socket. Dropping it frees its address.
 #[derive(Debug)]
-pub(crate) struct VirtualUdpSocket {
+pub(super) struct VirtualUdpSocket {
     network: VirtualUdpNetwork,
     address: SocketAddr,
     number: u64,
@@ -28,12 +28,12 @@ pub(crate) struct VirtualUdpSocket {
 impl VirtualUdpSocket {
     /// Opens a socket at this address (port 0 takes the first free one) with a receive buffer of
     /// `room` bytes.
-    pub(crate) fn bind(
+    pub(super) fn bind(
         network: &VirtualUdpNetwork,
         address: SocketAddr,
         room: usize,
     ) -> io::Result<Self> {
-        let (address, number) = network.bind(address, room)?;
+        let (address, number) = network.open(address, room)?;
         Ok(Self {
             network: network.clone(),
             address,

@@ -1,31 +1,19 @@
-//! Shutdown: queued messages arrive, new dials are refused, and every wait is bounded. On a virtual
-//! network.
+//! Shutdown: queued messages arrive, new dials are refused, and every wait is bounded.
 
-use std::time::Duration;
-
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-use runtime::testing::run_simulated;
+use futures_util::FutureExt;
 
 use super::*;
-use crate::virtual_udp::{Datagram, DatagramFate, NetworkModel, VirtualUdpNetwork};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn machine(number: u8) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, number], 5050))
+/// A node with an endpoint and a recorder.
+struct Member {
+    node: Node,
+    endpoint: Endpoint,
+    notes: Notes,
+    noter: Handle<Noter>,
 }
 
 fn on(network: &VirtualUdpNetwork, name: &str, role: Role, number: u8, options: Options) -> Member {
-    let identity = Authority::seeded(1).unwrap().issue(role, name).unwrap();
-    let node = Node::builder(name)
-        .seed(u64::from(number))
-        .role(role)
-        .accepts(&Role::ALL)
-        .clock(Clock::paused())
-        .build();
-    let endpoint =
-        Endpoint::bind_on(network, node.clone(), &identity, machine(number), options).unwrap();
+    let (node, endpoint) = member_with(network, name, role, number, u64::from(number), options);
     let notes = Notes::default();
     let noter = node.spawn("noter", Noter(notes.clone())).unwrap();
     Member {
@@ -33,6 +21,17 @@ fn on(network: &VirtualUdpNetwork, name: &str, role: Role, number: u8, options: 
         endpoint,
         notes,
         noter,
+    }
+}
+
+impl Member {
+    async fn find_noter(&self, of: &Member) -> Pid {
+        let address = of.endpoint.address().unwrap();
+        let address = match of.node.role() {
+            Role::Master => address.to_string(),
+            role => format!("{role}@{address}"),
+        };
+        self.node.find(&address, "noter", PATIENCE).await.unwrap()
     }
 }
 
@@ -79,7 +78,11 @@ fn shutdown_delivers_queued_bulks_then_the_reason() {
         }
         agent.node.shutdown().await;
         agent.endpoint.close().await;
-        let notes = master.hears(201).await;
+        eventually(master.node.clock(), "all notes", || {
+            master.notes.len() >= 201
+        })
+        .await;
+        let notes = master.notes.all();
         assert_eq!(notes[..200], expected);
         assert_eq!(
             notes[200],
@@ -99,7 +102,7 @@ fn shutting_down_node_refuses_new_links() {
         let agent = on(&network, "agent-1", Role::Agent, 2, patient());
         let other = on(&network, "agent-2", Role::Agent, 3, patient());
         agent.find_noter(&master).await;
-        let address = master.address();
+        let address = address(1).to_string();
         master.node.shutdown().await;
         // After the node's end and before the endpoint's, and then while the endpoint closes its
         // links.
@@ -108,22 +111,20 @@ fn shutting_down_node_refuses_new_links() {
             error.to_string(),
             "10.0.0.1:5050 cannot be reached: the node is shutting down"
         );
-        master.endpoint.shared.state().closing = true;
+        let mut closing = Box::pin(master.endpoint.close());
+        assert!((&mut closing).now_or_never().is_none());
         let error = other.node.connect(&address).await.unwrap_err();
-        assert!(
-            error.to_string().contains("it takes no connections now"),
-            "{error}"
-        );
+        assert_contains!(error.to_string(), "it takes no connections now");
         let error = master.node.connect("10.0.0.3:5050").await.unwrap_err();
-        assert_eq!(error, ConnectError::ShuttingDown);
-        master.endpoint.close().await;
+        assert_eq!(error, runtime::ConnectError::ShuttingDown);
+        closing.await;
     });
 }
 
 #[test]
 fn unreachable_peer_delays_shutdown_by_the_farewell_timeout() {
     run_simulated(async {
-        let cut = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let cut = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let seen = cut.clone();
         let network = VirtualUdpNetwork::new(Clock::paused(), move |_: Datagram| {
             match seen.load(std::sync::atomic::Ordering::Relaxed) {

@@ -1,5 +1,4 @@
-//! Shared test kit of this crate: an actor that records its messages, and tests with real sockets
-//! and time.
+//! An actor that records its messages, for tests of transports; and tests in real time.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -9,24 +8,24 @@ use runtime::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Upper bound of a wait; tests normally need milliseconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a test on one thread in real time, for at most a minute.
-pub(crate) fn run_in_real_time<F: Future>(test: F) -> F::Output {
+/// Runs a test on one thread in real time, for at most two minutes.
+pub fn run_in_real_time<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         Clock::real()
-            .timeout(Duration::from_secs(60), test)
+            .timeout(Duration::from_secs(120), test)
             .await
             .expect("the test ends in time")
     })
 }
 
 /// Waits until `holds` is true.
-pub(crate) async fn eventually(clock: &Clock, what: &str, holds: impl Fn() -> bool) {
+pub async fn eventually(clock: &Clock, what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
             clock.sleep(Duration::from_millis(2)).await;
@@ -40,18 +39,20 @@ pub(crate) async fn eventually(clock: &Clock, what: &str, holds: impl Fn() -> bo
 
 /// A message with a number and padding.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Numbered {
-    pub(crate) number: u64,
-    pub(crate) padding: Vec<u8>,
+pub struct Numbered {
+    /// Its number.
+    pub number: u64,
+    /// Bytes that are all the lowest byte of the number.
+    pub padding: Vec<u8>,
 }
 
 /// A message in the ping lane.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Pinged(pub(crate) u64);
+pub struct Pinged(pub u64);
 
 /// Returns the bytes in reverse order.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct ReverseBytes(pub(crate) Vec<u8>);
+pub struct ReverseBytes(pub Vec<u8>);
 
 runtime::remote! {
     Numbered = "transport-test/said" v1;
@@ -59,14 +60,16 @@ runtime::remote! {
     ReverseBytes = "transport-test/turn" v1 -> Vec<u8>
 }
 
-pub(crate) fn numbered(number: u64) -> Numbered {
+/// A message without padding.
+pub fn numbered(number: u64) -> Numbered {
     Numbered {
         number,
         padding: Vec::new(),
     }
 }
 
-pub(crate) fn large(number: u64, bytes: usize) -> Numbered {
+/// A message with so many bytes of padding.
+pub fn large(number: u64, bytes: usize) -> Numbered {
     Numbered {
         number,
         padding: vec![number as u8; bytes],
@@ -75,14 +78,16 @@ pub(crate) fn large(number: u64, bytes: usize) -> Numbered {
 
 /// The records of a [`Noter`].
 #[derive(Clone, Default)]
-pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
+pub struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
-    pub(crate) fn all(&self) -> Vec<String> {
+    /// All notes so far, in order.
+    pub fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The number of notes.
+    pub fn len(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 
@@ -91,7 +96,8 @@ impl Notes {
     }
 }
 
-pub(crate) struct Noter(pub(crate) Notes);
+/// Notes each message that it handles, and the end of each actor that it watches.
+pub struct Noter(pub Notes);
 
 impl Actor for Noter {
     type Context = Context<Self>;
@@ -136,7 +142,7 @@ impl Handler<ReverseBytes> for Noter {
 /// Makes the noter watch this actor.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Watch(pub(crate) Pid);
+pub struct Watch(pub Pid);
 
 impl Handler<Watch> for Noter {
     type Result = ();

@@ -2,7 +2,7 @@
 //!
 //! A [`NetworkModel`] is called once for each datagram and returns its [`DatagramFate`]. A
 //! [`VirtualUdpNetwork`] carries that out: it holds the sockets of all nodes of a simulation, so
-//! that the same [`Endpoint`](crate::Endpoint) runs on it, with TLS, streams and retransmissions.
+//! that the same [`Endpoint`](transport::Endpoint) runs on it, with TLS, streams and retransmissions.
 //! The model sees lengths and addresses, never contents. No real socket is used, and all time comes
 //! from one clock.
 
@@ -15,7 +15,6 @@ use std::time::Duration;
 use runtime::Instant;
 
 pub use network::{Counts, VirtualUdpNetwork};
-pub(crate) use socket::VirtualUdpSocket;
 
 /// Maximum number of copies in which one datagram arrives.
 pub const COPIES_MAX: usize = 8;
