@@ -45,7 +45,7 @@ impl ScriptedAgent {
         match nested_call(&call).unwrap().unwrap() {
             NestedCall::Launch(launch) => {
                 let command = launch.command.unwrap();
-                let tty = launch.has_terminal;
+                let tty = launch.container.is_some_and(|one| one.has_terminal);
                 self.log(format!(
                     "{} tty {tty}: {:?}",
                     command.value, command.arguments
