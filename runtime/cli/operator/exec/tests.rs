@@ -154,7 +154,7 @@ fn run(command: &str, status: Option<i32>, input: Option<&'static str>, tty: boo
         let session = Session {
             agent: AgentClient::new(address.to_string()),
             id: "task.session".parse::<ContainerId>().unwrap(),
-            command: CommandInfo::program(command, ["x".to_owned()]),
+            command: Some(CommandInfo::program(command, ["x".to_owned()])),
             has_terminal: tty,
             window: || Some((24, 80)),
         };
