@@ -30,6 +30,7 @@ fn help_and_version_describe_the_verbs() {
         "kill",
         "logs",
         "exec",
+        "attach",
         "masters",
         "registry",
         "certs",

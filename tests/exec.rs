@@ -5,10 +5,11 @@ use std::process::{Output, Stdio};
 
 use protocol::TaskState;
 use protocol::task::TaskLimits;
+use protocol::task::container::ContainerInfo;
 
 use crate::isolation::{Isolated, container};
 use crate::scripted_framework::{ScriptedFramework, framework, task};
-use crate::support::{Cluster, eventually, sleepers, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, sleepers, stderr, stdout};
 
 /// A cluster with one running task `t`, which has a variable.
 fn with_task(line: &str) -> (Cluster, ScriptedFramework) {
@@ -153,4 +154,48 @@ fn session_is_in_the_containers_namespaces_and_groups() {
     assert!(seen.contains(group.as_str()), "{seen}");
     isolated.kill("t");
     isolated.leaves_nothing();
+}
+
+/// The next agent process finds the terminal at the container's init.
+#[test]
+fn attached_terminal_outlives_the_agent() {
+    let cluster = Cluster::with(0, &[]);
+    let mut command = cluster.agent_command("agent", "cpus:2;mem:256");
+    let mut agent = cluster.agent_of(&mut command);
+    let mut info = framework("attach", "ads");
+    info.checkpoint = true;
+    let mut framework = ScriptedFramework::subscribe(&cluster, info);
+    let offer = framework.standing_offer();
+    let line = "while read line; do echo got $line; done";
+    let mut info = task("t", &offer, "cpus:0.1;mem:32", line);
+    info.container = Some(Box::new(ContainerInfo {
+        has_terminal: true,
+        ..ContainerInfo::default()
+    }));
+    let launched = framework.driver.launch(vec![offer.id], vec![info]);
+    launched.expect("the driver hears");
+    framework.state("t", TaskState::Running);
+    let keys = cluster.directory().join("keys");
+    let attach = |typed: &str| {
+        std::fs::write(&keys, format!("{typed}\n")).expect("a file");
+        let input = std::fs::File::open(&keys).expect("a file");
+        let mut verb = cluster.verb(["attach", "-i", "t"]);
+        let mut attached = Running::start(verb.stdin(input).stdout(Stdio::piped()));
+        let wanted = format!("got {typed}");
+        attached.line(&wanted, |line| line.contains(&wanted));
+        attached
+    };
+    drop(attach("first"));
+    agent.signal("KILL");
+    agent.wait();
+    let _agent = Running::start(&mut command);
+    eventually("the agent to be back", || {
+        let output = cluster.output(["exec", "t", "--", "true"]);
+        output.status.success().then_some(())
+    });
+    let mut attached = attach("second");
+    let id = protocol::TaskId::new("t").expect("an id");
+    framework.driver.kill(id, None).expect("the driver hears");
+    framework.state("t", TaskState::Killed);
+    assert!(attached.wait().success());
 }

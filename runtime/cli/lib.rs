@@ -84,6 +84,7 @@ enum Verb {
     Kill(operator::kill::KillArgs),
     Logs(operator::logs::LogsArgs),
     Exec(operator::exec::ExecArgs),
+    Attach(operator::exec::attach::AttachArgs),
     #[command(subcommand)]
     Masters(operator::masters::MastersArgs),
     #[command(subcommand)]
@@ -233,6 +234,7 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
         Verb::Exec(args) => on_this_thread(operator::exec::run(args, signals))?,
+        Verb::Attach(args) => on_this_thread(operator::exec::attach::run(args, signals))?,
         Verb::Masters(args) => on_this_thread(operator::masters::run(args))?,
         Verb::Registry(args) => on_this_thread(operator::registry::run(args))?,
         Verb::Certs(args) => certs::run(&args),

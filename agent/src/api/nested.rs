@@ -1,9 +1,12 @@
 //! Calls of the agent's operator API about containers nested in others, and the streams of
-//! sessions.
+//! sessions and terminals.
 //!
 //! A session's answer is a stream of its output; when the stream ends or its reader leaves, the
-//! session is killed. Its input comes in a call of its own, a stream of records too. Status codes
-//! and messages are those of Mesos, which its command-line client compares.
+//! session is killed. Input comes in a call of its own, a stream of records too. Further callers
+//! may attach to the output of a session, and to a container with a terminal; they get the output
+//! from then on. The caller that has launched a session sets its pace; another one that reads too
+//! slowly misses output. Status codes and messages are those of Mesos, which its command-line client
+//! compares.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,6 +24,7 @@ use futures_util::stream;
 use http::api::{ReceivedCall, Refusal, answer};
 use protocol::ContainerId;
 use runtime::Clock;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use v1::convert::operator::nested::{NestedCall, NestedLaunch};
 use v1::convert::operator::process_io::{ProcessInput, process_input, record};
@@ -30,10 +34,13 @@ use v1::schema::agent::{
 };
 use v1::{Content, Form, Limits};
 
-use super::{Pages, unavailable, visibility};
+use super::{PATIENCE, Pages, unavailable, visibility};
+use crate::container::nested::attached::{
+    AttachedInput, AttachedOutput, ContainerInput, InputOf, InputRefused, KeepInput, NotAttached,
+    OutputOf, SessionReaders,
+};
 use crate::container::nested::requested::{
-    AttachedInput, InputOf, InputRefused, KillNested, LaunchNested, Launched, NoInput,
-    RemoveNested, SessionInput, SessionStreams, Unknown, WaitNested,
+    KillNested, LaunchNested, Launched, RemoveNested, Unknown, WaitNested,
 };
 use crate::host::sys;
 
@@ -75,9 +82,7 @@ pub(super) async fn call(
             Ok(StatusCode::OK.into_response())
         }
         NestedCall::AttachInput(id) => attach_input(pages, asked, id).await,
-        NestedCall::AttachOutput(id) => {
-            Err(input_of(pages, &id).await.err().unwrap_or_else(disabled))
-        }
+        NestedCall::AttachOutput(id) => attach_output(pages, &asked, &id).await,
     }
 }
 
@@ -179,7 +184,13 @@ async fn launch_nested(
             Ok(StatusCode::ACCEPTED.into_response())
         }
         (Launched::Started(Some(streams)), Some(session), Some(content)) => {
-            output(session, streams, content).map_err(failed)
+            let output = Output {
+                streams: watch(streams.output, streams.error).map_err(failed)?,
+                form: content.form(),
+                clock: pages.node.clock().clone(),
+                session: Some((session, streams.readers)),
+            };
+            Ok(stream_output(output, content))
         }
         (Launched::Started(_), _, _) => Ok(StatusCode::OK.into_response()),
     }
@@ -201,34 +212,30 @@ impl Drop for Session {
     }
 }
 
-/// The output of a session, as the stream of an answer.
+/// The output of a container, as the stream of an answer.
 struct Output {
     streams: Vec<(ProcessIODataType, AsyncFd<OwnedFd>)>,
     form: Form,
     clock: Clock,
-    _session: Session,
+    /// The session that this call has launched, and its further readers.
+    session: Option<(Session, Arc<SessionReaders>)>,
 }
 
-fn output(session: Session, streams: SessionStreams, content: Content) -> io::Result<Response> {
-    let form = content.form();
-    let mut output = Output {
-        streams: Vec::new(),
-        form,
-        clock: session.pages.node.clock().clone(),
-        _session: session,
-    };
-    let both = [
-        (ProcessIODataType::Stdout, Some(streams.output)),
-        (ProcessIODataType::Stderr, streams.error),
-    ];
-    for (kind, descriptor) in both {
-        if let Some(descriptor) = descriptor {
-            output.streams.push((kind, sys::watch(descriptor)?));
-        }
-    }
+/// Watches the output and the error output of a container.
+fn watch(
+    output: OwnedFd,
+    error: Option<OwnedFd>,
+) -> io::Result<Vec<(ProcessIODataType, AsyncFd<OwnedFd>)>> {
+    let error = error.map(|error| (ProcessIODataType::Stderr, error));
+    let both = std::iter::once((ProcessIODataType::Stdout, output)).chain(error);
+    both.map(|(kind, end)| Ok((kind, sys::watch(end)?)))
+        .collect()
+}
+
+fn stream_output(output: Output, content: Content) -> Response {
     let records = stream::unfold(output, |mut output| async move {
         let record = output.next().await?;
-        Some((Ok::<_, io::Error>(Bytes::from(record)), output))
+        Some((record.map(Bytes::from), output))
     });
     let mut response = Body::from_stream(records).into_response();
     let (kind, message_kind) = match content {
@@ -241,12 +248,12 @@ fn output(session: Session, streams: SessionStreams, content: Content) -> io::Re
         let name = HeaderName::from_static("message-content-type");
         headers.insert(name, HeaderValue::from_static(kind));
     }
-    Ok(response)
+    response
 }
 
 impl Output {
     /// The next record: output, or a heartbeat. `None` when all streams have ended.
-    async fn next(&mut self) -> Option<Vec<u8>> {
+    async fn next(&mut self) -> Option<io::Result<Vec<u8>>> {
         while !self.streams.is_empty() {
             let reads = self.streams.iter();
             let reads = reads.map(|(kind, end)| Box::pin(read(*kind, end)));
@@ -257,12 +264,26 @@ impl Output {
             };
             match read {
                 Some((kind, Ok(bytes))) if !bytes.is_empty() => {
-                    return Some(record(self.form, &ProcessIO::data(kind, bytes)));
+                    if let Some((_, readers)) = &self.session {
+                        let is_error = kind == ProcessIODataType::Stderr;
+                        readers.of(is_error).write(&bytes);
+                    }
+                    return Some(Ok(record(self.form, &ProcessIO::data(kind, bytes))));
+                }
+                // It has not read the last output in time.
+                Some((_, Err(error))) if self.session.is_none() => {
+                    self.streams.clear();
+                    return Some(Err(error));
                 }
                 // Reading a terminal that no process has open is an error.
                 Some((kind, _)) => self.streams.retain(|(other, _)| *other != kind),
                 None => {
-                    return Some(record(self.form, &ProcessIO::heartbeat(HEARTBEAT_INTERVAL)));
+                    if let Some((_, readers)) = &self.session {
+                        readers.of(false).flush();
+                        readers.of(true).flush();
+                    }
+                    let heartbeat = ProcessIO::heartbeat(HEARTBEAT_INTERVAL);
+                    return Some(Ok(record(self.form, &heartbeat)));
                 }
             }
         }
@@ -275,7 +296,7 @@ async fn read(
     end: &AsyncFd<OwnedFd>,
 ) -> (ProcessIODataType, io::Result<Vec<u8>>) {
     let mut buffer = vec![0; OUTPUT_MAX];
-    let read = end.async_io(tokio::io::Interest::READABLE, |end| {
+    let read = end.async_io(Interest::READABLE, |end| {
         Ok(nix::unistd::read(end, &mut buffer)?)
     });
     let read = read.await;
@@ -288,17 +309,71 @@ async fn read(
     )
 }
 
+fn not_attached(id: &ContainerId) -> impl Fn(NotAttached) -> Refusal {
+    move |none| match none {
+        NotAttached::NotFound => not_found(format!("Container {id} cannot be found")),
+        NotAttached::Unknown => failed(format!("Unknown container {id}")),
+        NotAttached::Disabled => disabled(),
+        NotAttached::Failed(problem) => failed(problem),
+    }
+}
+
+async fn output_of(pages: &Pages, id: &ContainerId) -> Result<AttachedOutput, Refusal> {
+    let output = pages.agent.nested(OutputOf(id.clone())).await;
+    output.map_err(unavailable)?.map_err(not_attached(id))
+}
+
+async fn attach_output(
+    pages: &Pages,
+    asked: &ReceivedCall<Call>,
+    id: &ContainerId,
+) -> Result<Response, Refusal> {
+    let content = asked.accept_output()?;
+    let streams = match output_of(pages, id).await? {
+        AttachedOutput::Session(output, error) => watch(output, error).map_err(failed)?,
+        AttachedOutput::Terminal(reader) => {
+            let (reader, _) = terminal(pages, reader).await?;
+            vec![(ProcessIODataType::Stdout, reader)]
+        }
+    };
+    let output = Output {
+        streams,
+        form: content.form(),
+        clock: pages.node.clock().clone(),
+        session: None,
+    };
+    Ok(stream_output(output, content))
+}
+
+/// Waits for the first byte of a container's init, with which comes the terminal.
+async fn terminal(pages: &Pages, reader: OwnedFd) -> Result<(AsyncFd<OwnedFd>, OwnedFd), Refusal> {
+    let reader = sys::watch(reader).map_err(failed)?;
+    let first = reader.async_io(Interest::READABLE, |reader| sys::receive(reader, &mut [0]));
+    let first = pages.node.clock().timeout(PATIENCE, first).await;
+    let first = first.map_err(|_| failed("the terminal of the container does not answer"))?;
+    let terminal = first
+        .ok()
+        .and_then(|(_, mut descriptors)| descriptors.pop());
+    Ok((reader, terminal.ok_or_else(disabled)?))
+}
+
 async fn input_of(pages: &Pages, id: &ContainerId) -> Result<AttachedInput, Refusal> {
-    let input = pages.agent.nested(InputOf(id.clone())).await;
-    input.map_err(unavailable)?.map_err(|none| match none {
-        NoInput::Unknown => not_found(format!("Container {id} cannot be found")),
-        NoInput::NotConnected => disabled(),
-    })
+    let known = pages.agent.nested(InputOf(id.clone())).await;
+    let known = known.map_err(unavailable)?.map_err(not_attached(id))?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let AttachedOutput::Terminal(reader) = output_of(pages, id).await? else {
+        return Err(disabled());
+    };
+    let (_, terminal) = terminal(pages, reader).await?;
+    let kept = pages.agent.nested(KeepInput(id.clone(), terminal)).await;
+    kept.map_err(unavailable)?.map_err(not_attached(id))
 }
 
 /// The input while this caller uses it.
 struct InputInUse {
-    input: Arc<SessionInput>,
+    input: Arc<ContainerInput>,
     end: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -319,7 +394,10 @@ async fn attach_input(
             "Expecting 'Content-Type' to be application/recordio for ATTACH_CONTAINER_INPUT call";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem));
     };
-    let AttachedInput { input, mut session } = input_of(pages, &id).await?;
+    let AttachedInput {
+        input,
+        mut container,
+    } = input_of(pages, &id).await?;
     records.take_any_time();
     let end = match input.take() {
         Ok(end) => match sys::watch(end) {
@@ -344,8 +422,8 @@ async fn attach_input(
         }
         Ok::<_, Refusal>(())
     };
-    // As in Mesos, the call ends with its session at the latest.
-    if let Either::Left((followed, _)) = select(pin!(follow), pin!(session.changed())).await {
+    // As in Mesos, the call ends with its container at the latest.
+    if let Either::Left((followed, _)) = select(pin!(follow), pin!(container.changed())).await {
         followed?;
     }
     Ok(StatusCode::OK.into_response())
@@ -383,9 +461,7 @@ impl InputInUse {
 async fn write_all(end: &AsyncFd<OwnedFd>, bytes: &[u8]) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let write = end.async_io(tokio::io::Interest::WRITABLE, |end| {
-            Ok(nix::unistd::write(end, rest)?)
-        });
+        let write = end.async_io(Interest::WRITABLE, |end| Ok(nix::unistd::write(end, rest)?));
         rest = &rest[write.await?..];
     }
     Ok(())

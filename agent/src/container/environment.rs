@@ -79,6 +79,7 @@ impl Containerizer {
             grace,
             plan,
             session: None,
+            has_terminal: executor.has_terminal(),
         })
     }
 

@@ -359,6 +359,14 @@ impl Handler<DisownTasks> for Containerizer {
 impl Handler<LauncherEvent> for Containerizer {
     type Result = ();
     fn handle(&mut self, event: LauncherEvent, ctx: &mut Context<Self>) {
+        match &event {
+            LauncherEvent::Exited { container_id, .. }
+            | LauncherEvent::Failed { container_id, .. } => {
+                self.attached.ended(container_id);
+            }
+            LauncherEvent::Lost { .. } => self.attached.all_ended(),
+            LauncherEvent::Started { .. } | LauncherEvent::ProgramEnded { .. } => {}
+        }
         if self.requested_event(&event) {
             return;
         }

@@ -132,6 +132,8 @@ pub struct Containerizer {
     checkers: Checkers,
     waiting: nested::Waiting,
     requested: nested::requested::Requested,
+    /// Inputs and outputs to which callers attach.
+    attached: nested::attached::Attached,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -173,6 +175,7 @@ impl Containerizer {
             checkers: Checkers::new(),
             waiting: nested::Waiting::new(),
             requested: nested::requested::Requested::default(),
+            attached: nested::attached::Attached::default(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -593,6 +596,7 @@ impl Containerizer {
         self.clean_up_rest(id, ctx);
         self.release_root(id, ctx);
         self.isolation.forget_network(id);
+        self.attached.ended(id);
         self.end_streams(id, ctx);
         let Some(container) = self.containers.get(id) else {
             return;

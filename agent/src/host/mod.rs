@@ -3,8 +3,9 @@
 //! `procfs` reads `/proc`, `detect` finds the resources that the operator does not configure,
 //! `accounts` decides the user that a task runs as, `helper` runs processes with other rights,
 //! `beneath` finds paths below directories of strangers, `network` connects to containers, `output`
-//! opens files that a task may have replaced, `removal` removes their directories, and `sys` has
-//! the only unsafe code of this crate. No actors, and no knowledge of containers.
+//! opens files that a task may have replaced, `removal` removes their directories, `readers` copies
+//! output to sockets, and `sys` has the only unsafe code of this crate. No actors, and no knowledge
+//! of containers.
 
 pub(crate) mod accounts;
 pub(crate) mod beneath;
@@ -13,5 +14,6 @@ pub mod helper;
 pub(crate) mod network;
 pub(crate) mod output;
 pub mod procfs;
+pub(crate) mod readers;
 pub(crate) mod removal;
 pub mod sys;

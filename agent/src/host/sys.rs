@@ -246,6 +246,8 @@ pub struct Program {
     pub rights: Rights,
     /// Whether its standard output goes to its parent's standard error.
     pub output_to_error: bool,
+    /// The terminal that is its standard input, output and error instead.
+    pub terminal: Option<RawFd>,
 }
 
 /// What a program may do.
@@ -300,6 +302,7 @@ struct Plan {
     cgroup: Option<RawFd>,
     rights: Rights,
     output_to_error: bool,
+    terminal: Option<RawFd>,
     parent: libc::pid_t,
     failure: Option<(&'static str, i32)>,
 }
@@ -367,6 +370,7 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         cgroup: program.cgroup,
         rights: program.rights.clone(),
         output_to_error: program.output_to_error,
+        terminal: program.terminal,
         parent: nix::unistd::getpid().as_raw(),
         failure: None,
     };
@@ -486,6 +490,11 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
         }
         if plan.output_to_error && libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
             return ("redirect the output of", errno());
+        }
+        if let Some(terminal) = plan.terminal
+            && (0..FIRST_CLOSED as RawFd).any(|standard| libc::dup2(terminal, standard) < 0)
+        {
+            return ("connect the terminal of", errno());
         }
         if let Some(who) = &plan.credentials {
             // Raw calls: the C library's wrappers signal other threads, of which there are none
@@ -728,6 +737,7 @@ mod tests {
             cgroup: None,
             rights: Rights::default(),
             output_to_error: false,
+            terminal: None,
         }
     }
 

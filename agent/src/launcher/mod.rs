@@ -107,6 +107,9 @@ pub trait Launcher: Send + 'static {
         let reason = "this launcher has no sessions".to_owned();
         Err(LaunchError { reason })
     }
+    /// Attaches a reader to the terminal of a container: the writer's end of a socket. It is closed
+    /// if there is none.
+    fn attach_reader(&mut self, _container_id: &ContainerId, _writer: OwnedFd) {}
     /// Sends a signal to the program of a nested container. Without effect by default.
     fn signal(&mut self, _container_id: &ContainerId, _signal: i32) {}
     /// Sends SIGTERM to all processes of a container that runs a command, and SIGKILL to those that
@@ -273,6 +276,13 @@ impl Launcher for ZygoteLauncher {
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), LaunchError> {
         self.send_with(&Request::Launch(Box::new(request)), descriptors)
+    }
+
+    fn attach_reader(&mut self, container_id: &ContainerId, writer: OwnedFd) {
+        let container_id = container_id.clone();
+        if let Err(error) = self.send_with(&Request::Attach { container_id }, vec![writer]) {
+            tracing::warn!(%error, "a reader is not attached");
+        }
     }
 
     fn signal(&mut self, container_id: &ContainerId, signal: i32) {

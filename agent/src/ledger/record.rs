@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The first byte of each record: the format version.
-pub const FORM: u8 = 4;
+pub const FORM: u8 = 5;
 /// Digits of a piece number.
 const PIECE_DIGITS: usize = 6;
 
@@ -431,13 +431,13 @@ pub(crate) mod tests {
             })
             .collect();
         let expected = [
-            1_739_863_312,
-            614_652_708,
-            2_350_845_731,
-            387_861_348,
-            523_691_594,
+            4_821_449,
+            3_976_024_599,
+            1_128_255_332,
+            2_092_945_617,
+            2_802_579_533,
         ];
-        assert_eq!((FORM, sums.as_slice()), (4, expected.as_slice()));
+        assert_eq!((FORM, sums.as_slice()), (5, expected.as_slice()));
     }
 
     /// A checksum of the bytes.

@@ -510,7 +510,11 @@ impl Started {
     /// Whether all containers have ended and nothing is left that was made for them.
     pub async fn has_nothing_left(&self) -> bool {
         let asked = self.containerizer.ask(HasNothingLeft, PATIENCE).await;
-        asked.unwrap_or(true) // Without a containerizer, nothing more is removed.
+        match asked {
+            Ok(answer) => answer,
+            Err(AskError::Gone) => true, // Nothing more is removed without a containerizer.
+            Err(_) => false,
+        }
     }
 
     /// Its containers.

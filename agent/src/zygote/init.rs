@@ -27,6 +27,7 @@ use super::SWEEP_INTERVAL;
 use super::isolate::{self, ProcessCgroup};
 use super::program::{program, rights};
 use super::programs::{Nested, Programs, request_sockets};
+use super::terminal::{Terminal, put_in_foreground};
 use super::wire::{
     ContainerProgram, InitEvent, InitOrder, InitReport, LaunchRequest, ProgramEnd, Session,
 };
@@ -88,36 +89,50 @@ pub(super) fn run(
         Some(account) => Ok(RunAs::Other(account.clone())),
         None => run_as(request.user.as_deref(), own, sys::account),
     };
+    // Before it loses sight of the host's terminals.
+    let has_terminal = request.has_terminal && command.is_some();
+    let terminal = match has_terminal.then(Terminal::open).transpose() {
+        Ok(terminal) => terminal,
+        Err(reason) => return report(InitEvent::NotIsolated(short(reason))),
+    };
     let cgroup = match isolate::enter(&request.plan, &request.sandbox, outer) {
         Ok(cgroup) => cgroup,
         Err(reason) => return report(InitEvent::NotIsolated(short(reason))),
     };
-    let start = |command: &CommandInfo, variables, output_to_error| {
+    let start = |command: &CommandInfo, variables, output_to_error, terminal: Option<&Terminal>| {
         let program = program(command, variables, own, user.clone()?);
+        let uid = program.credentials.as_ref().map(|one| one.uid);
         let program = sys::Program {
             cgroup: cgroup.descriptor(),
             rights: rights(&request.plan, files),
             output_to_error,
+            terminal: terminal.map(|terminal| terminal.lend(uid)),
             ..program
         };
         let started = sys::spawn(&program).map_err(|error| error.to_string());
         started.map(|pid| pid.as_raw())
     };
-    let main = command.map(|command| start(command, &request.environment, false));
+    let main = command.map(|command| {
+        let terminal = terminal.as_ref();
+        start(command, &request.environment, false, terminal)
+    });
     let main = match main.transpose() {
         Ok(main) => main,
         Err(reason) => return report(InitEvent::NotStarted(short(reason))),
     };
-    if let (Some(main), Some(Session { has_terminal: true })) = (main, request.session) {
-        // Whatever it has tried before, it goes on in the foreground.
-        let _ = nix::unistd::tcsetpgrp(io::stdin(), Pid::from_raw(main));
-        let _ = killpg(Pid::from_raw(main), Signal::SIGCONT);
+    match (main, &terminal, request.session) {
+        (Some(main), Some(terminal), _) => terminal.put_in_foreground(main),
+        (Some(main), _, Some(Session { has_terminal: true })) => {
+            put_in_foreground(&io::stdin(), main);
+        }
+        _ => {}
     }
     report(InitEvent::Started)?;
     // In a process namespace the parent has the id 0, also as the sender of a signal.
     let parent = nix::unistd::getppid();
     let init = Init {
         programs,
+        terminal,
         ..Init::of(main, parent)
     };
     // As in Mesos, a further program has the variables of the command, and its own.
@@ -138,7 +153,7 @@ pub(super) fn run(
         variables: &variables,
         user: &user,
     };
-    let start = |command: &CommandInfo| start(command, &variables, true);
+    let start = |command: &CommandInfo| start(command, &variables, true, None);
     let ended = init.oversee(&inside, start)?;
     report(ended)
 }
@@ -201,6 +216,7 @@ impl Inside<'_> {
         &self,
         request: &LaunchRequest,
         descriptors: Vec<OwnedFd>,
+        leave: impl FnOnce(),
     ) -> Result<(Pid, Nested), String> {
         // Without isolators of its own it has no more rights than its parent.
         let is_plain = request.plan == LaunchPlan::default();
@@ -229,6 +245,7 @@ impl Inside<'_> {
             }
             Forked::Child => {
                 drop(requests);
+                leave();
                 let programs = Programs::on_request(Some(theirs));
                 let entered = || match request.session {
                     Some(session) => enter_session(session, descriptors),
@@ -308,6 +325,7 @@ struct Init {
     /// The zygote, or the init of the parent.
     parent: Pid,
     programs: Programs,
+    terminal: Option<Terminal>,
     ended: Option<Termination>,
     kill_wanted: bool,
     grace_over: bool,
@@ -333,6 +351,7 @@ impl Init {
             main,
             parent,
             programs: Programs::default(),
+            terminal: None,
             ended: None,
             kill_wanted: false,
             grace_over: false,
@@ -358,6 +377,9 @@ impl Init {
                     PollTimeout::from(SWEEP_INTERVAL)
                 }
                 Step::End(termination, is_clean) => {
+                    if let Some(terminal) = self.terminal.take() {
+                        terminal.end();
+                    }
                     return Ok(InitEvent::Ended {
                         termination,
                         kill_wanted: self.kill_wanted,
@@ -365,15 +387,27 @@ impl Init {
                     });
                 }
             };
-            let all = [Some(inside.signals.as_fd()), self.programs.poll_fd()];
-            let all = all.into_iter().flatten();
+            let (signals, requests) = (inside.signals.as_fd(), self.programs.poll_fd());
+            let output = self.terminal.as_ref().map(Terminal::poll_fd);
+            let all = [Some(signals), requests, output].into_iter().flatten();
             let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            let behind = self.terminal.iter().flat_map(Terminal::behind);
+            fds.extend(behind.map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
             match poll(&mut fds, timeout) {
                 Ok(0) => self.sweeps += 1,
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let has_request = fds.get(1).and_then(PollFd::any) == Some(true);
+            let is_ready = |fd: Option<&PollFd<'_>>| fd.and_then(PollFd::any) == Some(true);
+            let has_request = requests.is_some() && is_ready(fds.get(1));
+            let place = 1 + usize::from(requests.is_some());
+            let has_output = output.is_some() && is_ready(fds.get(place));
+            if let Some(terminal) = &mut self.terminal {
+                if has_output {
+                    terminal.copy();
+                }
+                terminal.flush();
+            }
             if has_request
                 && let Some((order, with)) = self.programs.receive(&inside.request.container_id)
             {
@@ -394,7 +428,7 @@ impl Init {
     fn follow(
         &mut self,
         order: InitOrder,
-        descriptors: Vec<OwnedFd>,
+        mut descriptors: Vec<OwnedFd>,
         inside: &Inside<'_>,
         start: &impl Fn(&CommandInfo) -> Result<i32, String>,
     ) -> io::Result<()> {
@@ -405,8 +439,11 @@ impl Init {
         };
         match order {
             InitOrder::Launch(request) => {
-                let fork = |()| inside.fork_nested(&request, descriptors);
-                match check().and_then(fork) {
+                let checked = check();
+                // Its reader must not stay connected to the fork.
+                let leave = || self.terminal.take().into_iter().for_each(Terminal::leave);
+                let fork = |()| inside.fork_nested(&request, descriptors, leave);
+                match checked.and_then(fork) {
                     Ok((pid, nested)) => self.programs.nested_forked(pid.as_raw(), nested),
                     Err(reason) => {
                         let id = &request.container_id;
@@ -429,6 +466,11 @@ impl Init {
                 let main = self.main.filter(|_| self.ended.is_none());
                 if let Some((main, signal)) = main.zip(signal) {
                     let _ = kill(Pid::from_raw(main), signal);
+                }
+            }
+            InitOrder::Attach => {
+                if let (Some(terminal), Some(reader)) = (&mut self.terminal, descriptors.pop()) {
+                    terminal.attach(reader);
                 }
             }
             InitOrder::KillContainer => self.signal(Signal::SIGQUIT as i32),

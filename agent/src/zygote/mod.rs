@@ -10,8 +10,8 @@
 //! other containers it waits for the next agent, which connects through a socket in the work
 //! directory. As their parent it knows reliably which still live and how the others ended. If no
 //! agent connects in time, it ends the rest in the same way, and then itself. It never reads task
-//! output. It has no environment and no descriptors of the agent except the socket, so that tasks
-//! cannot read them from it.
+//! output; a container init reads that of a terminal. It has no environment and no descriptors of
+//! the agent except the socket, so that tasks cannot read them from it.
 
 mod connection;
 mod init;
@@ -20,6 +20,7 @@ mod leftovers;
 pub mod process_table;
 mod program;
 mod programs;
+mod terminal;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -447,6 +448,12 @@ impl Zygote {
             } => {
                 // It may have ended.
                 let _ = self.request_of_init(&container_id, InitOrder::Signal(signal), &[]);
+                true
+            }
+            Request::Attach { container_id } => {
+                let reader = self.connection.take_descriptors(1);
+                // It is closed if the container has ended.
+                let _ = self.request_of_init(&container_id, InitOrder::Attach, &reader);
                 true
             }
             Request::RunProgram {

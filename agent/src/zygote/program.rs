@@ -63,6 +63,7 @@ pub fn program(
         cgroup: None,
         rights: Rights::default(),
         output_to_error: false,
+        terminal: None,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::host::sys::Account;
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 5;
+pub const FORM: u32 = 6;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
@@ -58,6 +58,8 @@ pub struct LaunchRequest {
     pub plan: LaunchPlan,
     /// What a session needs; `None` for other containers.
     pub session: Option<Session>,
+    /// Whether its program has a terminal, which its init keeps. That of a session is another.
+    pub has_terminal: bool,
 }
 
 /// A container that is nested in another to look at it. It is in its parent's sandbox, with its
@@ -159,6 +161,12 @@ pub enum Request {
         /// Its number.
         signal: i32,
     },
+    /// Attach a reader: the socket that comes with the request. The first byte comes with the
+    /// terminal of the container, then follows its output. Closed at once if there is none.
+    Attach {
+        /// The container.
+        container_id: ContainerId,
+    },
     /// Start a further program in a container, as its user and with its environment. Its output is
     /// appended to `stderr`. `ProgramEnded` follows, unless the container ends. It does not outlive
     /// the agent.
@@ -247,6 +255,8 @@ pub enum InitOrder {
     KillContainer,
     /// Send this signal to the program.
     Signal(i32),
+    /// Attach a reader to its terminal.
+    Attach,
     /// Start a further program.
     Run {
         /// Its id.
@@ -373,7 +383,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":5,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":6,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();

@@ -377,6 +377,7 @@ fn further_programs_end_with_their_agent() {
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
         session: None,
+        has_terminal: false,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();

@@ -14,6 +14,7 @@ mod fetcher;
 mod groups;
 mod mounts;
 mod nested;
+mod terminals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use meros_agent::host::procfs;
 use meros_agent::launcher::{ContainerProgram, LaunchRequest};
 use meros_agent::{Launcher, LauncherEvent, StartError, Started, WorkDir, ZygoteLauncher};
 use module_api::isolator::{LaunchPlan, Namespaces};
-use protocol::message::operator::ReadSandbox;
+use protocol::message::operator::{FileChunk, ReadSandbox};
 use protocol::message::task::EndExecutor;
 use protocol::{
     CommandInfo, ContainerId, ExecutorId, ExecutorInfo, KillPolicy, Reason, TaskInfo, TaskState,
@@ -139,6 +140,11 @@ impl World {
     }
 
     async fn file(&self, task: &str, path: &str) -> Vec<u8> {
+        self.chunk(task, path).await.data
+    }
+
+    /// The first bytes of a file, and its size.
+    async fn chunk(&self, task: &str, path: &str) -> FileChunk {
         let read = ReadSandbox {
             framework_id: framework_id(),
             executor_id: ExecutorId::new(task).unwrap(),
@@ -152,7 +158,6 @@ impl World {
             .await
             .unwrap()
             .unwrap()
-            .data
     }
 
     /// Processes of tasks in this work directory.
@@ -997,6 +1002,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
         session: None,
+        has_terminal: false,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();

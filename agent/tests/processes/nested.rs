@@ -59,6 +59,7 @@ impl Zygote {
             grace: Duration::from_secs(5),
             plan: LaunchPlan::default(),
             session: None,
+            has_terminal: false,
         }
     }
 

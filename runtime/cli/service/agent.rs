@@ -547,6 +547,12 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         while !stays && !WorkDir::is_over(&path) && clock.now() < until {
             clock.sleep(LEAVE_POLL).await;
         }
+        if !stays && WorkDir::is_over(&path) {
+            let removed = tokio::task::spawn_blocking(move || isolation.remove_rest(&path)).await;
+            if let Err(error) = removed {
+                tracing::error!(%error, "removal of what containers had panicked");
+            }
+        }
     };
     Ok((
         address,

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::isolator::IsolatorRef;
 use module_api::{Manifest, Parameters, Registry};
+use modules::isolator::cgroups;
+use modules::isolator::network::cni;
 use modules::isolator::report::{HostFacts, host_report};
 use resources::Ranges;
 use runtime::Node;
@@ -199,6 +201,22 @@ impl Isolation {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             given: Parameters::none("isolation").with("cgroups_root", cgroups_root),
             shown: BTreeMap::new(),
+        }
+    }
+
+    /// Blocking. Removes what isolators have made for containers and did not remove in time, after
+    /// the last process of an agent that has left.
+    pub fn remove_rest(&self, work_dir: &Path) {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let given = self.given.clone();
+        let given = given.with("work_dir", work_dir.display().to_string());
+        if names.iter().any(|name| cni::NAMES.contains(name)) {
+            cni::remove_all(&given);
+        }
+        let of_groups = |name: &&&str| cgroups::NAMES.contains(*name);
+        let names: Vec<&str> = names.iter().filter(of_groups).copied().collect();
+        if !names.is_empty() {
+            cgroups::remove_all(&names, &given);
         }
     }
 

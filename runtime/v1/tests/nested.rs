@@ -60,12 +60,18 @@ fn a_session_may_have_a_terminal() {
     let Ok(NestedCall::Launch(launch)) = session(tty) else {
         panic!("no launch")
     };
-    assert!(launch.has_terminal && launch.is_session);
+    assert!(
+        launch.is_session
+            && launch
+                .container
+                .as_ref()
+                .is_some_and(|one| one.has_terminal)
+    );
     assert_eq!(launch.command.unwrap().value, "sh");
     let Ok(NestedCall::Launch(launch)) = session("") else {
         panic!("no launch")
     };
-    assert!(!launch.has_terminal && launch.command.is_none());
+    assert!(launch.container.is_none() && launch.command.is_none());
     let own = r#", "container": {"type": "MESOS", "linux_info": {"share_cgroups": false}}"#;
     assert_eq!(
         session(own).unwrap_err(),

@@ -13,6 +13,7 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
         linux,
         rlimits,
         networks: _,
+        has_terminal: _,
     } = container;
     let needs = |setting: &str, isolator: &str| {
         Some(format!(

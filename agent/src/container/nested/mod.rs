@@ -4,6 +4,7 @@
 //! nested one is left. The agent does what Mesos' default executor does (SPEC 5.4): a task that
 //! fails or is killed takes its group along.
 
+pub(crate) mod attached;
 pub(crate) mod requested;
 
 use std::collections::BTreeMap;

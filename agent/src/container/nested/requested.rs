@@ -5,22 +5,19 @@
 //! their outermost container is. They do not outlive the agent.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use executor_driver::environment as variable;
 use module_api::isolator::LaunchPlan;
-use nix::fcntl::OFlag;
+use protocol::task::container::ContainerInfo;
 use protocol::{CommandInfo, ContainerId, FrameworkId, Termination};
 use runtime::prelude::*;
-use tokio::sync::watch;
 use v1::convert::operator::nested::NestedLaunch;
 
 use crate::container::Containerizer;
 use crate::container::machine::Phase;
 use crate::container::machine::command::GRACE_DEFAULT;
+use crate::container::nested::attached::SessionStreams;
 use crate::launcher::{
     ContainerEnd, ContainerProgram, LaunchError, LaunchRequest, LauncherEvent, Session,
 };
@@ -61,80 +58,6 @@ pub(crate) struct KillNested(pub(crate) ContainerId, pub(crate) i32);
 #[rtype(result = "Result<(), String>")]
 pub(crate) struct RemoveNested(pub(crate) ContainerId);
 
-/// The input of a session.
-#[derive(Message)]
-#[rtype(result = "Result<AttachedInput, NoInput>")]
-pub(crate) struct InputOf(pub(crate) ContainerId);
-
-/// The input of a session.
-#[derive(Clone)]
-pub(crate) struct AttachedInput {
-    /// The agent's end.
-    pub(crate) input: Arc<SessionInput>,
-    /// Closed when the session ends.
-    pub(crate) session: watch::Receiver<()>,
-}
-
-/// Why there is no input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoInput {
-    /// There is no such container.
-    Unknown,
-    /// It is no session.
-    NotConnected,
-}
-
-/// The agent's ends of a session's streams.
-pub(crate) struct SessionStreams {
-    /// Its output; of a terminal, all of it.
-    pub(crate) output: OwnedFd,
-    /// Its error output, without a terminal.
-    pub(crate) error: Option<OwnedFd>,
-}
-
-/// The agent's end of a session's input, which one caller at a time uses.
-pub(crate) struct SessionInput {
-    /// Whether it is a terminal.
-    pub(crate) has_terminal: bool,
-    end: Mutex<InputEnd>,
-}
-
-enum InputEnd {
-    Free(OwnedFd),
-    InUse,
-    Closed,
-}
-
-/// Why the input cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InputRefused {
-    /// Another caller uses it.
-    InUse,
-    /// It was closed.
-    Closed,
-}
-
-impl SessionInput {
-    /// Takes it; to be given back.
-    pub(crate) fn take(&self) -> Result<OwnedFd, InputRefused> {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *end, InputEnd::InUse) {
-            InputEnd::Free(descriptor) => Ok(descriptor),
-            InputEnd::InUse => Err(InputRefused::InUse),
-            InputEnd::Closed => {
-                *end = InputEnd::Closed;
-                Err(InputRefused::Closed)
-            }
-        }
-    }
-
-    /// Gives it back, or closes it.
-    pub(crate) fn give_back(&self, descriptor: Option<OwnedFd>) {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        *end = descriptor.map_or(InputEnd::Closed, InputEnd::Free);
-    }
-}
-
 /// The containers on request.
 #[derive(Default)]
 pub(in crate::container) struct Requested {
@@ -150,8 +73,14 @@ impl Requested {
         living.map(|(id, one)| (id, one.leader()))
     }
 
-    pub(super) fn lives(&self, id: &ContainerId) -> bool {
+    fn lives(&self, id: &ContainerId) -> bool {
         self.all.get(id).is_some_and(RequestedContainer::lives)
+    }
+
+    /// Whether a living one has a terminal.
+    pub(super) fn has_terminal(&self, id: &ContainerId) -> Option<bool> {
+        let requested = self.all.get(id).filter(|one| one.lives());
+        requested.map(|one| one.has_terminal)
     }
 
     /// One could not be started. Whether it was one.
@@ -194,8 +123,7 @@ impl Requested {
 
 /// A container on request.
 struct RequestedContainer {
-    /// The input of a session. The sender's end is the session's.
-    input: Option<(AttachedInput, watch::Sender<()>)>,
+    has_terminal: bool,
     preparation: Preparation,
     state: State,
     waiting: Vec<Promise<Result<Option<i32>, Unknown>>>,
@@ -245,7 +173,6 @@ impl RequestedContainer {
         if let State::Starting(caller, _) = before {
             caller.answer(Err(reason.to_owned()));
         }
-        self.input = None;
         for waiting in self.waiting.drain(..) {
             waiting.answer(Ok(status));
         }
@@ -309,6 +236,7 @@ impl Containerizer {
 
     fn launch_sent(&mut self, id: &ContainerId, sent: Result<(), LaunchError>) {
         if let Err(error) = sent {
+            self.attached.ended(id);
             self.requested.not_started(id, &error.reason);
         }
     }
@@ -364,35 +292,6 @@ fn wait_status(termination: Termination) -> i32 {
     }
 }
 
-/// Makes the two ends of a session's streams: those of the container, and the agent's.
-fn connect(has_terminal: bool) -> io::Result<(Vec<OwnedFd>, SessionInput, SessionStreams)> {
-    let input = |end, has_terminal| SessionInput {
-        has_terminal,
-        end: Mutex::new(InputEnd::Free(end)),
-    };
-    if has_terminal {
-        let terminal = nix::pty::openpty(None, None)?;
-        let close = nix::fcntl::FdFlag::FD_CLOEXEC;
-        for end in [&terminal.master, &terminal.slave] {
-            nix::fcntl::fcntl(end, nix::fcntl::FcntlArg::F_SETFD(close))?;
-        }
-        let streams = SessionStreams {
-            output: terminal.master.try_clone()?,
-            error: None,
-        };
-        return Ok((vec![terminal.slave], input(terminal.master, true), streams));
-    }
-    let pipe = || nix::unistd::pipe2(OFlag::O_CLOEXEC);
-    let ((their_input, our_input), (our_output, their_output), (our_error, their_error)) =
-        (pipe()?, pipe()?, pipe()?);
-    let streams = SessionStreams {
-        output: our_output,
-        error: Some(our_error),
-    };
-    let theirs = vec![their_input, their_output, their_error];
-    Ok((theirs, input(our_input, false), streams))
-}
-
 impl Handler<LaunchNested> for Containerizer {
     type Result = Reply<Result<Launched, String>>;
 
@@ -407,10 +306,14 @@ impl Handler<LaunchNested> for Containerizer {
             promise.answer(Ok(Launched::Known));
             return reply;
         }
-        let settings = launch.container.as_ref();
-        let has_settings = settings.is_some_and(|settings| *settings != Default::default());
+        let settings = launch.container.unwrap_or_default();
+        let has_terminal = settings.has_terminal;
+        let plain = ContainerInfo {
+            has_terminal,
+            ..ContainerInfo::default()
+        };
         let parent = match id.parent() {
-            _ if has_settings => Err(
+            _ if settings != plain => Err(
                 "container: expected no settings but `tty_info`, for a container without a task"
                     .to_owned(),
             ),
@@ -431,25 +334,23 @@ impl Handler<LaunchNested> for Containerizer {
             return reply;
         };
         let runs = self.runs(&parent.framework_id, &parent.executor_id);
-        let has_terminal = launch.has_terminal;
         let session = launch.is_session.then_some(Session { has_terminal });
         let mut request = request(&id, command, sandbox::path(&runs, &id), session);
         // A session without a user has that of its parent.
         let inherited = parent.user.filter(|_| session.is_none());
         let user = request.user.take().or(inherited);
         request.user = user.filter(|_| self.config.settings.switch_user);
+        request.has_terminal = has_terminal && session.is_none();
         if session.is_some() {
-            let (descriptors, input, streams) = match connect(has_terminal) {
+            let (descriptors, streams) = match self.attached.connect(&id, has_terminal) {
                 Ok(connected) => connected,
                 Err(error) => {
                     promise.answer(Err(format!("cannot connect the session: {error}")));
                     return reply;
                 }
             };
-            let (lives, session) = watch::channel(());
-            let input = Arc::new(input);
             let requested = RequestedContainer {
-                input: Some((AttachedInput { input, session }, lives)),
+                has_terminal,
                 preparation: Preparation::Done,
                 state: State::Starting(promise, Some(streams)),
                 waiting: Vec::new(),
@@ -460,7 +361,7 @@ impl Handler<LaunchNested> for Containerizer {
             return reply;
         }
         let requested = RequestedContainer {
-            input: None,
+            has_terminal,
             preparation: Preparation::Runs,
             state: State::Starting(promise, None),
             waiting: Vec::new(),
@@ -510,6 +411,7 @@ fn request(
         grace: GRACE_DEFAULT,
         plan: LaunchPlan::default(),
         session,
+        has_terminal: false,
     }
 }
 
@@ -567,21 +469,6 @@ impl Handler<RemoveNested> for Containerizer {
     }
 }
 
-impl Handler<InputOf> for Containerizer {
-    type Result = Result<AttachedInput, NoInput>;
-
-    fn handle(&mut self, InputOf(id): InputOf, _: &mut Context<Self>) -> Self::Result {
-        match self.requested.all.get(&id) {
-            Some(requested) => {
-                let input = requested.input.as_ref().map(|(input, _)| input.clone());
-                input.ok_or(NoInput::NotConnected)
-            }
-            None if self.containers.get(&id).is_some() => Err(NoInput::NotConnected),
-            None => Err(NoInput::Unknown),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -594,7 +481,7 @@ mod tests {
     fn oldest_end_is_forgotten_first() {
         let mut requested = Requested::default();
         let running = || RequestedContainer {
-            input: None,
+            has_terminal: false,
             preparation: Preparation::Done,
             state: State::Running(1),
             waiting: Vec::new(),

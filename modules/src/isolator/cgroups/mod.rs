@@ -107,6 +107,22 @@ pub fn start(node: &Node, names: &[&str], given: &Parameters) -> Result<Isolator
     start_with(node, groups)
 }
 
+/// Blocking. Removes the groups of all containers of an agent whose processes have ended.
+pub fn remove_all(names: &[&str], given: &Parameters) {
+    let options = Options::from_parameters(given);
+    let groups = options.map_err(|error| error.to_string());
+    match groups.and_then(|options| open(names, options)) {
+        Ok(groups) => {
+            for container in groups.list() {
+                if let Err(error) = groups.remove(&container) {
+                    tracing::error!(%container, %error, "cannot remove a control group");
+                }
+            }
+        }
+        Err(problem) => tracing::error!(problem, "cannot remove control groups"),
+    }
+}
+
 fn open(names: &[&str], mut options: Options) -> Result<Groups, String> {
     let kernel = Path::new("/proc/sys/kernel");
     let own = |file| files::read(kernel, file);

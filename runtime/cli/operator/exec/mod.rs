@@ -5,10 +5,12 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `attach` | the verb `meros attach TASK`: the terminal of a task |
 //! | `client` | calls of an agent's operator API over HTTP |
 //! | `screen` | this process' terminal |
 //! | `session` | a session from its start to its exit status |
 
+pub mod attach;
 mod client;
 mod screen;
 mod session;
@@ -91,25 +93,33 @@ pub async fn run(args: ExecArgs, signals: Signals) -> Outcome {
     }
 }
 
-/// Finds the task's container and agent.
-async fn prepare(operator: &Operator, args: &ExecArgs) -> Outcome<Session> {
+/// Finds a task's agent and container.
+async fn locate(
+    operator: &Operator,
+    task: &TaskId,
+    framework: Option<&FrameworkId>,
+) -> Outcome<(AgentClient, ContainerId)> {
     let view = operator.view().await?;
-    let task = find(&view, &args.task, args.framework.as_ref())?.task;
+    let task = find(&view, task, framework)?.task;
     let agent = agent_of(&view, task)?;
-    let parent = container_of(task)?;
     let (_, address) = agent
         .address
         .rsplit_once('@')
         .unwrap_or(("", &agent.address));
+    Ok((AgentClient::new(address), container_of(task)?))
+}
+
+async fn prepare(operator: &Operator, args: &ExecArgs) -> Outcome<Session> {
+    let (agent, parent) = locate(operator, &args.task, args.framework.as_ref()).await?;
     let name = Uuid(operator.node().rng().random());
     let id = parent.nested(name);
     let id = id.map_err(|error| CliError::because("cannot name a session", &error))?;
     let mut words = args.command.iter().cloned();
     let program = words.next().unwrap_or_default();
     Ok(Session {
-        agent: AgentClient::new(address),
+        agent,
         id,
-        command: CommandInfo::program(program, words),
+        command: Some(CommandInfo::program(program, words)),
         has_terminal: args.tty,
         window: screen::size,
     })

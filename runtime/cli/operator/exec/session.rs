@@ -14,8 +14,9 @@ use tokio::sync::mpsc;
 use v1::Limits;
 use v1::convert::operator::process_io::{Records, record};
 use v1::schema::agent::{
-    Call, CallAttachContainerInput, CallAttachContainerInputType, CallLaunchNestedContainerSession,
-    CallRemoveNestedContainer, CallType, CallWaitNestedContainer, ProcessIO, ProcessIODataType,
+    Call, CallAttachContainerInput, CallAttachContainerInputType, CallAttachContainerOutput,
+    CallLaunchNestedContainerSession, CallRemoveNestedContainer, CallType, CallWaitNestedContainer,
+    ProcessIO, ProcessIODataType,
 };
 use v1::schema::{ContainerInfo, ContainerInfoType, TTYInfo};
 
@@ -39,10 +40,10 @@ const END_OF_TRANSMISSION: &[u8] = b"\x04";
 pub struct Session {
     /// The agent.
     pub agent: AgentClient,
-    /// The id of its container, nested in that of the task.
+    /// The id of its container, nested in that of the task; or that of the task.
     pub id: ContainerId,
-    /// Its command.
-    pub command: CommandInfo,
+    /// Its command; `None` attaches to the terminal of the task.
+    pub command: Option<CommandInfo>,
     /// Whether it has a terminal.
     pub has_terminal: bool,
     /// Rows and columns of our terminal, if there is one.
@@ -57,12 +58,20 @@ impl Session {
         out: impl FnMut(&[u8]) -> Outcome,
         err: impl FnMut(&[u8]) -> Outcome,
     ) -> Outcome<u8> {
-        let output = self.agent.stream(&self.launch()).await?;
+        let start = match &self.command {
+            Some(command) => self.launch(command),
+            None => self.first_output(),
+        };
+        let output = self.agent.stream(&start).await?;
         let (agent, wait) = (self.agent.clone(), self.wait());
-        let status = tokio::task::spawn_local(async move { agent.call(&wait).await });
+        let status = self
+            .command
+            .is_some()
+            .then(|| tokio::task::spawn_local(async move { agent.call(&wait).await }));
         let pump = (input.is_some() || self.has_terminal).then(|| self.attach(input));
         self.print(output, out, err).await?;
         drop(pump);
+        let Some(status) = status else { return Ok(0) };
         let late = |_| CliError::new("the agent does not report how the command ended");
         let status = Clock::real().timeout(STATUS_TIMEOUT, status).await;
         let answer = status.map_err(late)?;
@@ -112,8 +121,15 @@ impl Session {
     fn attach(&self, input: Option<mpsc::Receiver<Bytes>>) -> AbortOnDrop {
         let (sender, records) = mpsc::channel(1);
         let agent = self.agent.clone();
-        let first = record(FORM, &self.first_input());
-        let pump = pump(first, input, self.has_terminal, self.window, sender);
+        let (first, has_terminal) = (record(FORM, &self.first_input()), self.has_terminal);
+        let window = self.window;
+        let window = move || window().filter(|_| has_terminal);
+        // The end of our input does not end that of a task. An empty chunk closes a pipe.
+        let end = self.command.as_ref().map(|_| match has_terminal {
+            true => END_OF_TRANSMISSION,
+            false => b"",
+        });
+        let pump = pump(first, input, end, window, sender);
         AbortOnDrop(tokio::task::spawn_local(async move {
             let send = agent.send(records);
             let (sent, ()) = futures_util::future::join(send, pump).await;
@@ -124,7 +140,7 @@ impl Session {
         }))
     }
 
-    fn launch(&self) -> Call {
+    fn launch(&self, command: &CommandInfo) -> Call {
         let tty = self.has_terminal.then(|| {
             Box::new(ContainerInfo {
                 r#type: ContainerInfoType::Mesos,
@@ -136,7 +152,7 @@ impl Session {
             r#type: Some(CallType::LaunchNestedContainerSession),
             launch_nested_container_session: Some(CallLaunchNestedContainerSession {
                 container_id: (&self.id).into(),
-                command: Some(Box::new((&self.command).into())),
+                command: Some(Box::new(command.into())),
                 container: tty,
             }),
             ..Call::default()
@@ -157,6 +173,16 @@ impl Session {
         Call {
             r#type: Some(CallType::RemoveNestedContainer),
             remove_nested_container: Some(CallRemoveNestedContainer {
+                container_id: (&self.id).into(),
+            }),
+            ..Call::default()
+        }
+    }
+
+    fn first_output(&self) -> Call {
+        Call {
+            r#type: Some(CallType::AttachContainerOutput),
+            attach_container_output: Some(CallAttachContainerOutput {
                 container_id: (&self.id).into(),
             }),
             ..Call::default()
@@ -186,12 +212,12 @@ impl Drop for AbortOnDrop {
 }
 
 /// Sends the records of an input stream: its first one, then chunks of input and sizes of the
-/// terminal, until the input ends or the receiver is gone.
+/// terminal, until the receiver is gone. `end` ends the input of the container.
 async fn pump(
     first: Vec<u8>,
     mut input: Option<mpsc::Receiver<Bytes>>,
-    has_terminal: bool,
-    window: fn() -> Option<(u32, u32)>,
+    end: Option<&'static [u8]>,
+    window: impl Fn() -> Option<(u32, u32)>,
     sender: mpsc::Sender<Bytes>,
 ) {
     let clock = Clock::real();
@@ -201,7 +227,7 @@ async fn pump(
     let mut is_open = send(first).await;
     let (mut known, mut reads) = (None, 0);
     while is_open {
-        let size = window().filter(|_| has_terminal);
+        let size = window();
         if let Some((rows, columns)) = size.filter(|_| size != known) {
             known = size;
             is_open = send(io(ProcessIO::window(rows, columns))).await;
@@ -216,16 +242,12 @@ async fn pump(
         is_open = match clock.timeout(WINDOW_EVERY, chunk).await {
             Ok(Some(chunk)) => send(stdin(chunk)).await,
             Ok(None) => {
-                // An empty chunk closes what is no terminal.
-                let end = if has_terminal {
-                    END_OF_TRANSMISSION
-                } else {
-                    b""
-                };
-                let end = stdin(Bytes::from_static(end));
                 input = None;
                 // The terminal may still change its size.
-                send(end).await && has_terminal
+                match end {
+                    Some(end) => send(stdin(Bytes::from_static(end))).await && !end.is_empty(),
+                    None => true,
+                }
             }
             Err(_) => {
                 reads += 1;

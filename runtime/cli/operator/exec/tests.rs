@@ -46,7 +46,7 @@ impl ScriptedAgent {
         match nested_call(&call).unwrap().unwrap() {
             NestedCall::Launch(launch) => {
                 let command = launch.command.unwrap();
-                let tty = launch.has_terminal;
+                let tty = launch.container.is_some_and(|one| one.has_terminal);
                 self.log(format!(
                     "{} tty {tty}: {:?}",
                     command.value, command.arguments
@@ -155,7 +155,7 @@ fn run(command: &str, status: Option<i32>, input: Option<&'static str>, tty: boo
         let session = Session {
             agent: AgentClient::new(address.to_string()),
             id: "task.session".parse::<ContainerId>().unwrap(),
-            command: CommandInfo::program(command, ["x".to_owned()]),
+            command: Some(CommandInfo::program(command, ["x".to_owned()])),
             has_terminal: tty,
             window: || Some((24, 80)),
         };

@@ -21,6 +21,8 @@ pub struct ContainerInfo {
     pub rlimits: Vec<RLimit>,
     /// The networks that it joins instead of that of the host.
     pub networks: Vec<NetworkInfo>,
+    /// Whether its command has a terminal.
+    pub has_terminal: bool,
 }
 
 impl ContainerInfo {

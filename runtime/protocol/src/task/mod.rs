@@ -265,6 +265,11 @@ impl ExecutorInfo {
         }
     }
 
+    /// Whether it has a terminal.
+    pub fn has_terminal(&self) -> bool {
+        self.container.as_ref().is_some_and(|one| one.has_terminal)
+    }
+
     /// The default executor.
     pub fn default_kind(executor_id: ExecutorId, resources: Resources) -> Self {
         let none = CommandInfo {

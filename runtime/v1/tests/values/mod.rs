@@ -251,6 +251,7 @@ impl Chance {
             image: (is_docker || self.half()).then_some(image),
             volumes: self.list(Self::volume),
             hostname: self.some(Self::text),
+            has_terminal: self.half(),
             linux: LinuxInfo {
                 effective: self.some(Self::capabilities),
                 bounding: self.some(Self::capabilities),

@@ -134,6 +134,19 @@ pub fn start(node: &Node, _: &[&str], given: &Parameters) -> Result<IsolatorRef,
     Ok(IsolatorRef::new(actor))
 }
 
+/// Blocking. Removes the networks of all containers of an agent whose processes have ended.
+pub fn remove_all(given: &Parameters) {
+    let Ok(options) = Options::from_parameters(given) else {
+        return; // It has made none.
+    };
+    let networks = Networks::new(options);
+    for (container, _) in networks.list() {
+        if let Err(problem) = networks.detach(&container) {
+            tracing::error!(%container, problem, "cannot remove a network");
+        }
+    }
+}
+
 /// The plan of a container with this network.
 fn plan(config: &ContainerConfig, network: ContainerNetwork) -> LaunchPlan {
     let mut plan = LaunchPlan {

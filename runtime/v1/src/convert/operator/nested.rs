@@ -48,8 +48,6 @@ pub struct NestedLaunch {
     pub command: Option<CommandInfo>,
     /// Its settings.
     pub container: Option<ContainerInfo>,
-    /// Whether it has a terminal.
-    pub has_terminal: bool,
     /// Its resources; without any it uses those of its parent.
     pub resources: Resources,
     /// How much more than its resources it may use.
@@ -186,13 +184,7 @@ fn launch(
 ) -> Result<NestedCall, Invalid> {
     let command = command.map(CommandInfo::try_from).transpose();
     let command = command.map_err(of_part(name, "command"))?;
-    let has_terminal = container.is_some_and(|container| container.tty_info.is_some());
-    let container = container.map(|container| {
-        let mut plain = container.clone();
-        plain.tty_info = None;
-        ContainerInfo::try_from(&plain)
-    });
-    let container = container.transpose();
+    let container = container.map(ContainerInfo::try_from).transpose();
     let container = container.map_err(of_part(name, "container"))?;
     if shares_cgroups(container.as_ref()) == Some(false) {
         if is_session {
@@ -208,7 +200,6 @@ fn launch(
         container_id,
         command,
         container,
-        has_terminal,
         resources: Resources::new(),
         limits: TaskLimits::default(),
         is_session,

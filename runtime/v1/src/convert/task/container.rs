@@ -10,7 +10,7 @@ use crate::schema::{
     CapabilityInfo, CapabilityInfoCapability, ContainerInfo, ContainerInfoDockerInfo,
     ContainerInfoDockerInfoNetwork, ContainerInfoMesosInfo, ContainerInfoType, Image, ImageDocker,
     ImageType, LinuxInfo, LinuxInfoIpcMode, RLimitInfo, RLimitInfoRLimit, RLimitInfoRLimitType,
-    SeccompInfo, Secret, SecretType, SecretValue, Volume, VolumeMode, VolumeSource,
+    SeccompInfo, Secret, SecretType, SecretValue, TTYInfo, Volume, VolumeMode, VolumeSource,
     VolumeSourceHostPath, VolumeSourceSandboxPath, VolumeSourceSandboxPathType, VolumeSourceType,
 };
 
@@ -33,8 +33,6 @@ impl TryFrom<&ContainerInfo> for to::ContainerInfo {
                 (None, image.map(read_image).transpose().at("mesos.image")?)
             }
         };
-        let unsupported = "nothing, since containers have no terminal yet";
-        refuse("tty_info", container.tty_info.is_some(), "set", unsupported)?;
         let joins = docker
             .as_ref()
             .is_none_or(|docker| matches!(docker.network, to::DockerNetwork::User));
@@ -55,6 +53,8 @@ impl TryFrom<&ContainerInfo> for to::ContainerInfo {
             linux: linux.transpose().at("linux_info")?.unwrap_or_default(),
             rlimits: each("rlimits", rlimits, read_rlimit).at("rlimit_info")?,
             networks: networks.into_iter().flatten().collect(),
+            // As in Mesos, the size of its window is set by those that attach.
+            has_terminal: container.tty_info.is_some(),
         })
     }
 }
@@ -94,12 +94,12 @@ impl From<&to::ContainerInfo> for ContainerInfo {
             mesos: mesos.map(|image| ContainerInfoMesosInfo {
                 image: Some(write_image(image)),
             }),
+            tty_info: container.has_terminal.then(TTYInfo::default),
             network_infos: write(&container.networks),
             linux_info: write_linux(&container.linux).map(Box::new),
             rlimit_info: (!container.rlimits.is_empty()).then(|| RLimitInfo {
                 rlimits: container.rlimits.iter().map(write_rlimit).collect(),
             }),
-            ..Self::default()
         }
     }
 }
