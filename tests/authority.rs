@@ -1,6 +1,7 @@
 //! Access control on a real cluster: realms, access control lists and rate limits (SPEC 3.7, 3.3).
 
 use serde_json::Value;
+use testkit::assert_contains;
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, Running, eventually, get, header, request, stderr, stdout};
@@ -178,12 +179,7 @@ fn acls_restrict_changes_views_and_task_users() {
             .map(Vec::len),
         Some(0)
     );
-    for path in [
-        "/flags",
-        "/metrics/snapshot",
-        "/__processes__",
-        "/no/such/page",
-    ] {
+    for path in "/flags /metrics/snapshot /__processes__ /no/such/page".split(' ') {
         let (head, _) = request(port, "GET", path, GUEST, "");
         status(&head, "403");
     }
@@ -192,10 +188,9 @@ fn acls_restrict_changes_views_and_task_users() {
 
     let refused = cluster.output(["run", "--role", "secret", "--", "true"]);
     assert!(!refused.status.success(), "{}", stdout(&refused));
-    assert!(
-        stderr(&refused).contains("Not authorized to register framework  with roles { secret }"),
-        "{}",
-        stderr(&refused)
+    assert_contains!(
+        stderr(&refused),
+        "Not authorized to register framework with roles { secret }"
     );
 }
 

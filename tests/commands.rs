@@ -1,5 +1,7 @@
 //! The command line for people: help, mistakes, and errors with a next step.
 
+use testkit::assert_contains;
+
 use crate::in_time::InTime;
 use crate::support::{Cluster, meros, stderr, stdout};
 
@@ -112,11 +114,7 @@ fn verbs_list_the_clusters_contents() {
     }
     let unknown = cluster.output(["kill", "no-such-task"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert!(
-        stderr(&unknown).contains("no-such-task"),
-        "{}",
-        stderr(&unknown)
-    );
+    assert_contains!(stderr(&unknown), "no-such-task");
 }
 
 #[test]

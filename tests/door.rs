@@ -256,12 +256,7 @@ fn sighup_reloads_valid_files_and_ignores_invalid_ones() {
     write("limits", r#"{"limits":[{"principal":"ops","qps":-1}]}"#);
     write("service.key", "no key");
     hang_up(4, "keeping the old one");
-    for words in [
-        "credentials[0].secret",
-        "no_such",
-        "limits[0].qps",
-        "--http_key",
-    ] {
+    for words in "credentials[0].secret no_such limits[0].qps --http_key".split(' ') {
         assert!(log().contains(words), "{words}: {}", log());
     }
     assert_eq!(status(by_old, "/metrics/snapshot"), "200");

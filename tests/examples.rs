@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use protocol::{ExecutorId, ExecutorInfo, Offer, TaskInfo, TaskState};
+use testkit::assert_contains;
 
 use crate::in_time::InTime;
 use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
@@ -33,10 +34,7 @@ fn example_framework_runs_three_tasks_and_reports_them() {
             assert!(text.contains(&line), "no `{line}` in {text}");
         }
     }
-    assert!(
-        text.contains("all tasks have ended, 0 unsuccessfully"),
-        "{text}"
-    );
+    assert_contains!(text, "all tasks have ended, 0 unsuccessfully");
     let frameworks = cluster.list("frameworks");
     let here = |framework: &serde_json::Value| framework["active"] == true;
     assert!(!frameworks.iter().any(here), "it has left: {frameworks:?}");
@@ -64,8 +62,7 @@ fn example_executor_runs_two_tasks_and_answers_a_message() {
         line("first", &offer, &executor),
         line("second", &offer, &executor),
     ];
-    let launched = scripted.driver.launch(vec![offer.id.clone()], tasks);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, tasks);
     for name in ["first", "second"] {
         scripted.state(name, TaskState::Finished);
     }

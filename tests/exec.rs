@@ -21,8 +21,7 @@ fn with_task(line: &str) -> (Cluster, ScriptedFramework) {
     command
         .environment
         .insert("COLOUR".to_owned(), "blue".to_owned());
-    let launched = framework.driver.launch(vec![offer.id], vec![info]);
-    launched.expect("the driver hears");
+    framework.launch(&offer, vec![info]);
     framework.state("t", TaskState::Running);
     (cluster, framework)
 }

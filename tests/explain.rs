@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use protocol::Filters;
 use serde_json::Value;
+use testkit::assert_contains;
 
 use crate::scripted_framework::{ScriptedFramework, framework};
 use crate::support::{Cluster, eventually, get, header, send_whole, stderr, stdout};
@@ -49,12 +50,8 @@ fn declines_suppression_and_limits_are_explained() {
     let hoarding = explain(&cluster, &["picky"]);
     let first = hoarding.lines().next().expect("a line");
     assert!(first.ends_with("unanswered offers 1"), "{hoarding}");
-    assert!(
-        hoarding.contains("1 agent: already offered to the framework"),
-        "{hoarding}"
-    );
-    let decline = picky.driver.decline(vec![offer.id], AN_HOUR);
-    decline.expect("the driver hears");
+    assert_contains!(hoarding, "1 agent: already offered to the framework");
+    picky.decline(vec![offer.id], AN_HOUR);
     let mut quiet = ScriptedFramework::subscribe(&cluster, framework("quiet", "b"));
     let offer = quiet.offer();
 
@@ -70,8 +67,7 @@ fn declines_suppression_and_limits_are_explained() {
     );
     let suppress = quiet.driver.suppress(BTreeSet::new());
     suppress.expect("the driver hears");
-    let decline = quiet.driver.decline(vec![offer.id], AN_HOUR);
-    decline.expect("the driver hears");
+    quiet.decline(vec![offer.id], AN_HOUR);
 
     let filtered = eventually("the agent to be free", || {
         let text = explain(&cluster, &["picky", "--role", "a"]);
@@ -108,20 +104,14 @@ fn declines_suppression_and_limits_are_explained() {
     assert_eq!(json["framework_id"], answer["framework_id"]);
 
     let unknown = refused(&cluster, &["nobody"]);
-    assert!(
-        unknown.contains("framework is `nobody`: expected the id or the name"),
-        "{unknown}"
+    assert_contains!(
+        unknown,
+        "framework is `nobody`: expected the id or the name"
     );
     let unknown = refused(&cluster, &["picky", "--role", "b"]);
-    assert!(
-        unknown.contains("role is `b`: expected one of the framework's, a"),
-        "{unknown}"
-    );
+    assert_contains!(unknown, "role is `b`: expected one of the framework's, a");
     let unknown = refused(&cluster, &["picky", "--agent", "nowhere"]);
-    assert!(
-        unknown.contains("agent is `nowhere`: expected the id or the host"),
-        "{unknown}"
-    );
+    assert_contains!(unknown, "agent is `nowhere`: expected the id or the host");
     for (query, problem) in [
         ("framework=nobody", "framework is `nobody`"),
         ("role=a", "expected `/explain?framework=ID`"),

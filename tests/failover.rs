@@ -86,8 +86,7 @@ fn restarted_agent_is_usable_and_old_processes_are_gone() {
         "cpus:2;mem:256",
         "setsid sleep 98743 & sleep 98743",
     );
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![old]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![old]);
     scripted.state("old", TaskState::Running);
     both_run(98743);
 
@@ -116,8 +115,7 @@ fn restarted_master_recovers_agents_frameworks_and_tasks() {
     let mut scripted = ScriptedFramework::subscribe(&cluster, lasting("owner"));
     let offer = scripted.offer();
     let task = task("steady", &offer, "cpus:1;mem:64", "sleep 98744");
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![task]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![task]);
     scripted.state("steady", TaskState::Running);
     let process = process(98744);
     let agents = ids(&cluster);
@@ -143,8 +141,7 @@ fn restarted_master_recovers_agents_frameworks_and_tasks() {
         _ => None,
     });
     assert_eq!(status.state, TaskState::Running, "{status:?}");
-    let kill = scripted.driver.kill(status.task_id, None);
-    kill.expect("the driver hears");
+    scripted.kill(status.task_id);
     scripted.state("steady", TaskState::Killed);
     gone(98744);
 }

@@ -8,6 +8,7 @@ use std::process::Stdio;
 use protocol::{
     AgentId, Capability, CommandInfo, Filters, OfferId, Operation, Reason, TaskInfo, TaskState,
 };
+use testkit::assert_contains;
 
 use crate::in_time::InTime;
 use crate::machine::{SmallDisk, skip};
@@ -175,11 +176,7 @@ fn full_sandbox_disk_fails_only_its_task() {
         "true",
     ]);
     assert!(!output.status.success());
-    assert!(
-        stderr(&output).contains("No space left"),
-        "{}",
-        stderr(&output)
-    );
+    assert_contains!(stderr(&output), "No space left");
     assert!(
         cluster.output(["run", "--", "true"]).status.success(),
         "the cluster stays usable"
@@ -370,10 +367,7 @@ fn launch(scripted: &ScriptedFramework, offer: OfferId, task: TaskInfo) {
     let no_filter = Filters {
         refuse_seconds: 0.0,
     };
-    let accepted = scripted
-        .driver
-        .accept(vec![offer], vec![operation], no_filter);
-    accepted.expect("the driver hears");
+    scripted.accept(vec![offer], vec![operation], no_filter);
 }
 
 /// A cluster with one agent in its own process.

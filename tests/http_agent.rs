@@ -2,10 +2,10 @@
 
 use protocol::TaskState;
 use serde_json::{Value, json};
+use testkit::http::{Answer, Endpoint};
 use v1::schema::agent::{Call, Response};
 use v1::{Form, Limits};
 
-use crate::api::{Answer, Endpoint};
 use crate::scripted_framework::{ScriptedFramework, framework, task};
 use crate::support::{Cluster, eventually, get};
 
@@ -23,8 +23,7 @@ fn agent_serves_its_state_and_only_sandbox_files() {
     let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
     let offer = scripted.offer();
     let only = task("only", &offer, "cpus:0.5;mem:16", LINE);
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![only]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![only]);
     scripted.state("only", TaskState::Running);
     let port = cluster.port + 1;
 
@@ -76,12 +75,7 @@ fn agent_serves_its_state_and_only_sandbox_files() {
         assert_eq!(answer.status, 200, "{json}: {}", answer.text());
         answer.message(Form::Json)
     };
-    for kind in [
-        "GET_HEALTH",
-        "GET_VERSION",
-        "GET_LOGGING_LEVEL",
-        "GET_FLAGS",
-    ] {
+    for kind in "GET_HEALTH GET_VERSION GET_LOGGING_LEVEL GET_FLAGS".split(' ') {
         let answer = answer(json!({"type": kind}));
         let kind_name = answer.r#type.map(|kind| kind.to_string());
         assert_eq!(kind_name.as_deref(), Some(kind));

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, Offer, TaskInfo, TaskState};
 use serde_json::{Value, json};
+use testkit::http::{Answer, Endpoint, Events};
 use v1::schema::executor::{Call, Event, EventType};
 use v1::{Form, Limits};
 
-use crate::api::{Answer, Endpoint, Events};
 use crate::door::Company;
 use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, PATIENCE, eventually, example, header};
@@ -28,8 +28,7 @@ fn example_http_executor_runs_two_tasks_and_answers() {
     let program = example("http_executor").to_string_lossy().into_owned();
     let executor = executor("poet", &offer, CommandInfo::program(program, []));
     let tasks = ["first", "second"].map(|name| for_executor(name, &offer, &executor));
-    let launched = scripted.driver.launch(vec![offer.id.clone()], tasks.into());
-    launched.expect("the driver hears");
+    scripted.launch(&offer, tasks.into());
     for name in ["first", "second"] {
         scripted.state(name, TaskState::Finished);
         assert_eq!(
@@ -79,8 +78,7 @@ fn executor_is_informed_of_an_https_only_agent() {
             let name = offer.agent_id.as_str();
             let executor = executor(name, &offer, CommandInfo::shell(SLEEPER));
             let task = for_executor(name, &offer, &executor);
-            let launched = scripted.driver.launch(vec![offer.id.clone()], vec![task]);
-            launched.expect("the driver hears");
+            scripted.launch(&offer, vec![task]);
             let environment = HttpExecutor::of(&cluster, name, Form::Json).environment;
             let of = |key: &str| environment.get(key).cloned().unwrap_or_default();
             let is_private = of("MESOS_DIRECTORY").contains("/private/");
@@ -107,8 +105,7 @@ fn executor_calls_require_the_executors_own_token() {
         let executor = executor(name, &offer, CommandInfo::shell(SLEEPER));
         for_executor(&format!("task-{name}"), &offer, &executor)
     });
-    let launched = scripted.driver.launch(vec![offer.id.clone()], tasks.into());
-    launched.expect("the driver hears");
+    scripted.launch(&offer, tasks.into());
     let one = HttpExecutor::of(&cluster, "one", Form::Protobuf);
     let other = HttpExecutor::of(&cluster, "other", Form::Json);
 
@@ -219,8 +216,7 @@ fn executor_resubscribes_without_duplicate_updates() {
     let offer = scripted.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
     let first = for_executor("first", &offer, &executor);
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![first]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![first]);
     let client = HttpExecutor::of(&cluster, "e", Form::Json);
     assert_eq!(client.environment["MESOS_CHECKPOINT"], "1");
     assert_eq!(client.environment["MESOS_RECOVERY_TIMEOUT"], "15mins");
@@ -236,12 +232,8 @@ fn executor_resubscribes_without_duplicate_updates() {
     // While it is away a task comes for it, and another is to end.
     let offer = scripted.offer();
     let second = for_executor("second", &offer, &executor);
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![second]);
-    launched.expect("the driver hears");
-    let killed = scripted
-        .driver
-        .kill(protocol::TaskId::new("first").expect("an id"), None);
-    killed.expect("the driver hears");
+    scripted.launch(&offer, vec![second]);
+    scripted.kill(protocol::TaskId::new("first").expect("an id"));
     eventually("the agent to have the second task", || {
         let (_, state) = crate::support::get(client.port, "/state");
         state.contains("second").then_some(())
@@ -288,8 +280,7 @@ fn token_is_optional_without_authentication_but_checked() {
     let offer = scripted.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
     let only = for_executor("only", &offer, &executor);
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![only]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![only]);
     let client = HttpExecutor::of(&cluster, "e", Form::Json);
     let bare = Endpoint::new(client.port, PATH);
     let subscribe = client.message("SUBSCRIBE", json!({"subscribe": {}}));

@@ -10,8 +10,8 @@ use protocol::task::network::PortMapping;
 use protocol::{CommandInfo, Reason, TaskId, TaskInfo, TaskState};
 use resources::Resources;
 use serde_json::{Value, json};
+use testkit::http::Endpoint;
 
-use crate::api::Endpoint;
 use crate::in_time::InTime;
 use crate::machine::skip;
 use crate::networks::Network;
@@ -134,8 +134,7 @@ impl Images {
         let offer = self.framework.standing_offer();
         let mut info = task(name, &offer, "cpus:0.1;mem:32", "true");
         change(&mut info);
-        let launched = self.framework.driver.launch(vec![offer.id], vec![info]);
-        launched.expect("the driver hears");
+        self.framework.launch(&offer, vec![info]);
     }
 
     fn output(&self, task: &str) -> String {
@@ -285,11 +284,7 @@ fn docker_containers_have_their_networks() {
     let mapped = mapped.find(|line| line.contains("-j DNAT"));
     let mapped = mapped.unwrap_or_else(|| panic!("{rules}"));
     assert!(mapped.contains("--to-destination 10.213.79."), "{mapped}");
-    let killed = images
-        .framework
-        .driver
-        .kill(TaskId::new("bridge").expect("an id"), None);
-    killed.expect("the driver hears");
+    images.framework.kill(TaskId::new("bridge").expect("an id"));
     images.framework.state("bridge", TaskState::Killed);
     let output = images.output("bridge");
     assert!(output.contains(&format!(" {id}\n")), "{output}");
@@ -323,8 +318,7 @@ fn task_that_is_killed_during_the_pull_is_over() {
     images.run("waits", |info| info.container = container(None, "own"));
     let asked = silent.accept().expect("the puller asks");
     let id = TaskId::new("waits").expect("an id");
-    let killed = images.framework.driver.kill(id, None);
-    killed.expect("the driver hears");
+    images.framework.kill(id);
     images.framework.state("waits", TaskState::Killed);
     let agent = Endpoint::new(images.port(), "/state");
     eventually("its executor to be gone", || {

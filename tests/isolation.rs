@@ -85,15 +85,13 @@ impl Isolated {
         let offer = self.framework.standing_offer();
         let mut info = task(name, &offer, resources, line);
         info.limits = limits;
-        let launched = self.framework.driver.launch(vec![offer.id], vec![info]);
-        launched.expect("the driver hears");
+        self.framework.launch(&offer, vec![info]);
         self.framework.state(name, TaskState::Running)
     }
 
     pub fn kill(&mut self, name: &str) {
         let id = TaskId::new(name).expect("an id");
-        let killed = self.framework.driver.kill(id, None);
-        killed.expect("the driver hears");
+        self.framework.kill(id);
         self.framework.state(name, TaskState::Killed);
     }
 

@@ -6,7 +6,6 @@
     reason = "a test may end by a panic"
 )]
 
-mod api;
 mod authority;
 mod clients;
 mod commands;

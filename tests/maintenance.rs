@@ -2,12 +2,12 @@
 //! goes down and comes back (SPEC 3.6, 4.7).
 
 use serde_json::{Value, json};
+use testkit::http::{Answer, Endpoint};
 use v1::{Form, Limits};
 
-use crate::api::{Answer, Endpoint};
 use crate::http_scheduler::{Scheduler, framework, value};
 use crate::in_time::InTime;
-use crate::support::{Cluster, Running, eventually, get, send_whole, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, page, send_whole, stderr, stdout};
 
 /// When the machine will be away, in nanoseconds.
 const START: i64 = 1_900_000_000_000_000_000;
@@ -17,12 +17,6 @@ fn ask(port: u16, json: &Value) -> Answer {
     let call: v1::schema::master::Call =
         call.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {json}"));
     Endpoint::new(port, "/api/v1").call(&call)
-}
-
-fn page(port: u16, path: &str) -> Value {
-    let (head, text) = get(port, path);
-    assert!(head.contains(" 200 "), "{head} {text}");
-    serde_json::from_str(&text).expect("JSON")
 }
 
 fn post(port: u16, path: &str, body: &Value) {

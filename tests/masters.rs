@@ -7,7 +7,7 @@ use protocol::TaskState;
 use crate::group::Group;
 use crate::in_time::InTime;
 use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
-use crate::support::{eventually, get, get_with, header, meros, sleepers, stderr, stdout};
+use crate::support::{eventually, get_with, header, meros, page, sleepers, stderr, stdout};
 
 impl Group {
     fn port(&self, index: usize) -> u16 {
@@ -18,8 +18,7 @@ impl Group {
 
     /// A metric of this master.
     fn metric(&self, index: usize, name: &str) -> f64 {
-        let (_, snapshot) = get(self.port(index), "/metrics/snapshot");
-        let snapshot: serde_json::Value = serde_json::from_str(&snapshot).expect("JSON");
+        let snapshot = page(self.port(index), "/metrics/snapshot");
         snapshot[name].as_f64().unwrap_or(f64::NAN)
     }
 
@@ -67,8 +66,7 @@ fn repeated_leader_kills_lose_nothing() {
     let mut scripted = ScriptedFramework::subscribe(&group.cluster, info);
     let offer = scripted.offer();
     let steady = task("steady", &offer, "cpus:1;mem:64", "sleep 98751");
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![steady]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![steady]);
     scripted.state("steady", TaskState::Running);
     let process = eventually("the task's process", || sleepers(98751).first().copied());
 
@@ -87,18 +85,14 @@ fn repeated_leader_kills_lose_nothing() {
         let name = format!("after-{round}");
         let offer = scripted.offer();
         let next = task(&name, &offer, "cpus:0.5;mem:32", "true");
-        let launched = scripted.driver.launch(vec![offer.id.clone()], vec![next]);
-        launched.expect("the driver hears");
+        scripted.launch(&offer, vec![next]);
         scripted.state(&name, TaskState::Finished);
         group.start_again(leader);
     }
 
     let leader = group.leader();
     group.followers_show("steady", leader);
-    let kill = scripted
-        .driver
-        .kill(protocol::TaskId::new("steady").expect("an id"), None);
-    kill.expect("the driver hears");
+    scripted.kill(protocol::TaskId::new("steady").expect("an id"));
     scripted.state("steady", TaskState::Killed);
 }
 
@@ -115,8 +109,7 @@ fn resumed_old_leader_steps_down() {
     let mut scripted = ScriptedFramework::subscribe(&group.cluster, info);
     let offer = scripted.offer();
     let steady = task("steady", &offer, "cpus:1;mem:64", "sleep 98752");
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![steady]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![steady]);
     scripted.state("steady", TaskState::Running);
     let process = eventually("the task's process", || sleepers(98752).first().copied());
 
@@ -132,8 +125,7 @@ fn resumed_old_leader_steps_down() {
     });
     let offer = scripted.offer();
     let second = task("second", &offer, "cpus:0.5;mem:32", "true");
-    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![second]);
-    launched.expect("the driver hears");
+    scripted.launch(&offer, vec![second]);
     scripted.state("second", TaskState::Finished);
 
     group.process(old).signal("CONT");
@@ -150,10 +142,7 @@ fn resumed_old_leader_steps_down() {
     assert_eq!(sleepers(98752), [process], "the task has not noticed");
     let leader = group.leader();
     assert_eq!(group.metric(leader, "master/slaves_active"), 1.0);
-    let kill = scripted
-        .driver
-        .kill(protocol::TaskId::new("steady").expect("an id"), None);
-    kill.expect("the driver hears");
+    scripted.kill(protocol::TaskId::new("steady").expect("an id"));
     scripted.state("steady", TaskState::Killed);
     assert_eq!(
         scripted.states("second").last(),

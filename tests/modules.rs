@@ -2,6 +2,7 @@
 
 use protocol::{Reason, TaskState};
 use serde_json::{Value, json};
+use testkit::assert_contains;
 
 use crate::in_time::InTime;
 use crate::scripted_framework::{Callback, ScriptedFramework, framework, task, text};
@@ -38,10 +39,7 @@ fn allocator_parameter_sets_the_minimum_offer() {
         let text = stdout(&output);
         text.contains("1 agent").then_some(text)
     });
-    assert!(
-        why.contains("1 agent: below the minimum of an offer"),
-        "{why}"
-    );
+    assert_contains!(why, "1 agent: below the minimum of an offer");
     let _big = cluster.agent("big", "cpus:2;mem:1;disk:0;ports:[]");
     assert_eq!(text(&scripted.offer()), "cpus:2;mem:1");
     let _disk = cluster.agent("disk", "cpus:1;mem:1;disk:64;ports:[]");
@@ -119,8 +117,7 @@ fn executor_ignoring_a_revocation_kill_is_killed() {
     let mut borrower = ScriptedFramework::subscribe(&cluster, framework("borrower", "b"));
     let offer = borrower.offer();
     let launched = task("t", &offer, "cpus:2;mem:256", "exec sleep 86122");
-    let accepted = borrower.driver.launch(vec![offer.id], vec![launched]);
-    accepted.expect("the driver hears");
+    borrower.launch(&offer, vec![launched]);
     borrower.state("t", TaskState::Running);
     let sleeper = eventually("the task's process", || sleepers(86122).first().copied());
     let executor = parent(sleeper);

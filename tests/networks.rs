@@ -161,8 +161,7 @@ fn launch_with(
     let offer = isolated.framework.standing_offer();
     let mut info = task(name, &offer, resources, line);
     change(&mut info);
-    let launched = isolated.framework.driver.launch(vec![offer.id], vec![info]);
-    launched.expect("the driver hears");
+    isolated.framework.launch(&offer, vec![info]);
 }
 
 fn wait_until_healthy(isolated: &mut Isolated, name: &str) {
@@ -332,7 +331,7 @@ fn agent_that_leaves_takes_its_networks_with_it() {
     assert!(!left(&container).is_empty());
     isolated.agent.signal("USR1");
     isolated.agent.wait();
-    assert_eq!(left(&container), Vec::<String>::new());
+    assert_eq!(left(&container), [""; 0]);
     // Its end needs one that runs.
     isolated.agent = Running::start(&mut isolated.command);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use protocol::{Demand, Filters, Offer, Operation, TaskState, Wants};
 use resources::{AttributeValue, Name, Scalar};
+use testkit::assert_contains;
 
 use crate::scripted_framework::{Callback, ScriptedFramework, framework, task, text};
 use crate::support::{Cluster, eventually};
@@ -32,8 +33,7 @@ fn second_framework_is_offered_the_remaining_resources() {
         task("task-1", &offer, "cpus:2;mem:1024", &until_told),
         task("task-2", &offer, "cpus:1;mem:2048", &until_told),
     ];
-    let launched = first.driver.launch(vec![offer.id.clone()], tasks);
-    launched.expect("the driver hears");
+    first.launch(&offer, tasks);
     for task in ["task-1", "task-2"] {
         let status = first.state(task, TaskState::Running);
         assert_eq!(status.agent_id.as_ref(), Some(&offer.agent_id));
@@ -139,15 +139,13 @@ fn strict_priority_offers_to_the_higher_role_first() {
     let mut low = ScriptedFramework::subscribe(&cluster, framework("low", "low"));
     let first = low.offer();
     let mut high = ScriptedFramework::subscribe(&cluster, framework("high", "high"));
-    let declined = low.driver.decline(vec![first.id], NO_FILTER);
-    declined.expect("the driver hears");
+    low.decline(vec![first.id], NO_FILTER);
 
     for n in 1..=2 {
         let offer = high.offer();
         let slot = task(&format!("slot-{n}"), &offer, "cpus:1;mem:16", "sleep 98722");
         let launch = Operation::Launch { tasks: vec![slot] };
-        let accepted = high.driver.accept(vec![offer.id], vec![launch], NO_FILTER);
-        accepted.expect("the driver hears");
+        high.accept(vec![offer.id], vec![launch], NO_FILTER);
     }
     let rest = high.offer();
     assert_eq!(text(&rest), "cpus:2;mem:224");
@@ -195,8 +193,7 @@ fn demand_limits_the_offer_and_others_get_the_rest() {
     let mut demand = Demand::shaped(amounts("cpus:1;mem:64"), amounts("cpus:1;mem:64"));
     demand.most.set(Name::Ports, Scalar::whole(2));
     assert_eq!(say(&mut modest, demand), Ok(()));
-    let declined = modest.driver.decline(vec![whole.id], NO_FILTER);
-    declined.expect("the driver hears");
+    modest.decline(vec![whole.id], NO_FILTER);
     let piece = modest.offer();
     assert_eq!(text(&piece), "cpus:1;mem:64;ports:[31000-31001]");
     assert_eq!(text(&greedy.offer()), "cpus:3;mem:192;ports:[31002-31009]");
@@ -204,8 +201,7 @@ fn demand_limits_the_offer_and_others_get_the_rest() {
     let needy = Demand::shaped(amounts("cpus:2"), amounts("cpus:2"));
     assert_eq!(say(&mut modest, needy), Ok(()));
     let running = task("task", &piece, "cpus:1;mem:64", "sleep 98723");
-    let launched = modest.driver.launch(vec![piece.id], vec![running]);
-    launched.expect("the driver hears");
+    modest.launch(&piece, vec![running]);
     modest.state("task", TaskState::Running);
     drop(greedy);
     assert_eq!(text(&modest.offer()), "cpus:2;mem:192;ports:[31000-31009]");
@@ -229,19 +225,16 @@ fn only_whitelisted_hosts_are_offered_and_sighup_rereads() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let explanation = explained();
-    assert!(
-        explanation.contains("1 agent: its host is not on the masters' whitelist"),
-        "{explanation}"
+    assert_contains!(
+        explanation,
+        "1 agent: its host is not on the masters' whitelist"
     );
     assert_eq!(scripted.offer_if_any().map(|offer| text(&offer)), None);
     std::fs::write(&file, "127.0.0.1\n").expect("a file");
     cluster.process.signal("HUP");
     assert_eq!(text(&scripted.offer()), "cpus:1;mem:64");
     let explanation = explained();
-    assert!(
-        explanation.contains("1 agent: already offered to the framework"),
-        "{explanation}"
-    );
+    assert_contains!(explanation, "1 agent: already offered to the framework");
 }
 
 fn amount(offer: &Offer) -> f64 {

@@ -50,10 +50,7 @@ fn reserve(id: &str, text: &str) -> Operation {
 
 impl ScriptedFramework {
     fn operate(&self, offer: &Offer, operations: Vec<Operation>) {
-        let accepted = self
-            .driver
-            .accept(vec![offer.id.clone()], operations, NO_FILTER);
-        accepted.expect("the driver hears");
+        self.accept(vec![offer.id.clone()], operations, NO_FILTER);
     }
 
     /// Waits until an operation has that state.
@@ -92,13 +89,12 @@ fn reservation_changes_the_next_offer() {
     assert_eq!(finished.agent_id.as_ref(), Some(&next.agent_id));
 
     // Another role is offered only unreserved resources.
-    let declined = ads.driver.decline(
+    ads.decline(
         vec![next.id],
         Filters {
             refuse_seconds: 3600.0,
         },
     );
-    declined.expect("the driver hears");
     let mut web = ScriptedFramework::subscribe(&cluster, framework("web", "web"));
     assert_eq!(has(&web.offer()), parse("cpus:24;mem:61440"));
 }
@@ -122,8 +118,7 @@ fn static_reservations_are_offered_only_to_their_role() {
     let long = Filters {
         refuse_seconds: 3600.0,
     };
-    let declined = ads.driver.decline(vec![offer.id], long);
-    declined.expect("the driver hears");
+    ads.decline(vec![offer.id], long);
     let mut web = ScriptedFramework::subscribe(&cluster, framework("web", "web"));
     assert_eq!(given(&web.offer()), parse("cpus:4;mem:2048"));
 }
@@ -203,15 +198,13 @@ fn offered(scripted: &mut ScriptedFramework, wanted: impl Fn(&Offer) -> bool) ->
             Callback::Offers(offers) => offers.iter().map(|offer| offer.id.clone()).collect(),
             _ => Vec::new(),
         });
-    let declined = scripted.driver.decline(passed_over.collect(), NO_FILTER);
-    declined.expect("the driver hears");
+    scripted.decline(passed_over.collect(), NO_FILTER);
     loop {
         let offer = scripted.offer();
         if wanted(&offer) {
             return offer;
         }
-        let declined = scripted.driver.decline(vec![offer.id], NO_FILTER);
-        declined.expect("the driver hears");
+        scripted.decline(vec![offer.id], NO_FILTER);
     }
 }
 

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
+use testkit::http::{Answer, Endpoint, Events};
 use v1::schema::TaskState;
 use v1::schema::master::{Call, Event, EventType, Response, ResponseGetState};
 use v1::{Form, Limits};
 
-use crate::api::{Answer, Endpoint, Events};
-use crate::support::{Cluster, eventually, get, get_with, header, send};
+use crate::support::{Cluster, eventually, get, get_with, header, page, send};
 
 fn call(json: &Value) -> Call {
     let read = Form::Json.read(json.to_string().as_bytes(), Limits::default());
@@ -101,8 +101,7 @@ fn operator_reserves_and_unreserves_with_mesos_statuses() {
     let answer = change("RESERVE_RESOURCES", "reserve_resources", 1.5);
     assert_eq!(answer.status, 202, "{}", answer.text());
     let reserved = || {
-        let (_, slaves) = get(cluster.port, "/master/slaves");
-        let slaves: Value = serde_json::from_str(&slaves).expect("JSON");
+        let slaves = page(cluster.port, "/master/slaves");
         slaves["slaves"][0]["reserved_resources"]["ops"]["cpus"].as_f64()
     };
     assert_eq!(reserved(), Some(1.5));

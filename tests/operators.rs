@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use serde_json::Value;
+use testkit::assert_contains;
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, Running, eventually, free_ports, meros, stderr, stdout};
@@ -28,13 +29,7 @@ impl Masters {
 
     /// Runs a verb that must succeed; returns its output.
     fn done(&self, arguments: &[&str]) -> String {
-        let output = self.cluster.output(arguments.iter().copied());
-        assert!(
-            output.status.success(),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
-        stdout(&output)
+        self.cluster.done(arguments)
     }
 
     /// Runs a verb that must fail with one line; returns that line.
@@ -169,10 +164,7 @@ fn masters_are_added_promoted_and_removed() {
 
     let fourth = local_address();
     let waiting = group.refused(&["masters", "add", &fourth, "--wait", "1secs"]);
-    assert!(
-        waiting.contains("start it with an empty directory"),
-        "{waiting}"
-    );
+    assert_contains!(waiting, "start it with an empty directory");
     let _fourth = group.master("master-4", &fourth, &group.cluster.master);
     let added = group.done(&["masters", "add", &fourth, "--learner"]);
     assert!(added.contains("has caught up"), "{added}");

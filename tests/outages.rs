@@ -150,8 +150,7 @@ fn clients_find_the_leader_through_a_follower() {
     let runs = |scripted: &mut ScriptedFramework, name: &str| {
         let offer = scripted.offer();
         let task = task(name, &offer, "cpus:1;mem:64", "true");
-        let launched = scripted.driver.launch(vec![offer.id.clone()], vec![task]);
-        launched.expect("the driver hears");
+        scripted.launch(&offer, vec![task]);
         scripted.state(name, TaskState::Finished);
     };
     runs(&mut scripted, "one");

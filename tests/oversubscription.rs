@@ -150,8 +150,7 @@ fn documented_flags_lend_cpus_only_to_revocable_frameworks() {
     for _ in 0..5 {
         let offer = plain.offer();
         assert_eq!(text(&offer), "cpus:2;mem:256", "regular resources only");
-        let declined = plain.driver.decline(vec![offer.id], NO_FILTER);
-        declined.expect("the driver hears");
+        plain.decline(vec![offer.id], NO_FILTER);
     }
     let offer = plain.offer();
     assert!(!is_revocable(&offer), "and this one is kept");
@@ -195,8 +194,7 @@ fn oversubscription_steps_happen_in_order() {
     let mut regular = ScriptedFramework::subscribe(cluster, framework("regular", "*"));
     let offer = regular.offer();
     let steady = task("steady", &offer, "cpus:2;mem:256", "sleep 98731");
-    let launched = regular.driver.launch(vec![offer.id], vec![steady]);
-    launched.expect("the driver hears");
+    regular.launch(&offer, vec![steady]);
     regular.state("steady", TaskState::Running);
 
     let mut batch = ScriptedFramework::subscribe(cluster, batch(&[Capability::RevocableResources]));
@@ -264,8 +262,7 @@ fn preempted_while_running(batch: &mut ScriptedFramework) -> (String, String, St
         let mut spare = task(&name, &offer, "cpus:0", line);
         spare.resources = offer.resources.clone();
         let launched = now();
-        let accepted = batch.driver.launch(vec![offer.id], vec![spare]);
-        accepted.expect("the driver hears");
+        batch.launch(&offer, vec![spare]);
         let lost = batch.wait_for(
             "the end of a task on lent resources",
             |callback| match callback {

@@ -1,6 +1,7 @@
 //! Reservations and volumes by operators: through the pages of Mesos and through verbs.
 
 use serde_json::{Value, json};
+use testkit::assert_contains;
 
 use crate::support::{Cluster, get, send, stderr, stdout};
 
@@ -67,16 +68,13 @@ fn operator_reserves_and_unreserves_over_http() {
 
     let too_much = format!("slaveId={id}&resources={}", encoded(&resources(25, 1)));
     let problem = posted(port, "/reserve", &too_much, "409");
-    assert!(
-        problem.contains("cpus") && problem.contains("24"),
-        "{problem}"
-    );
+    assert_contains!(problem, "cpus", "24");
     let seed = "{\n{ name : cpus, type : SCALAR, scalar : { value : 4 }, role : role1 },\n}";
     let body = format!("slaveId={id}&resources={seed}");
     let problem = posted(port, "/master/reserve", &body, "400");
-    assert!(
-        problem.contains(r#"curl -d slaveId=ID -d resources='[{"name":"cpus""#),
-        "{problem}"
+    assert_contains!(
+        problem,
+        r#"curl -d slaveId=ID -d resources='[{"name":"cpus""#
     );
     let problem = posted(port, "/master/reserve", "resources=[]", "400");
     assert_eq!(
@@ -146,18 +144,12 @@ fn verbs_manage_reservations_and_volumes() {
         assert_eq!(size(), Some(json!(f64::from(then))));
     }
     let problem = refused(&["volume", "grow", &id, "data", "400"]);
-    assert!(
-        problem.contains("nothing was changed") && problem.contains("disk"),
-        "{problem}"
-    );
+    assert_contains!(problem, "nothing was changed", "disk");
     let problem = refused(&["volume", "shrink", &id, "data", "700"]);
     let words = "'ShrinkVolume.subtract' must be smaller than the size of 'ShrinkVolume.volume'";
     assert!(problem.contains(words), "{problem}");
     let problem = refused(&["volume", "create", &id, "more", "600", "--role", "ads"]);
-    assert!(
-        problem.contains("no disk of 600 MB reserved for ads"),
-        "{problem}"
-    );
+    assert_contains!(problem, "no disk of 600 MB reserved for ads");
     let disk = [
         "unreserve",
         &id,

@@ -1,6 +1,8 @@
 //! The pages of master and agent, as a monitoring system reads them.
 
-use crate::support::{Cluster, get, send};
+use testkit::assert_contains;
+
+use crate::support::{Cluster, get, page, send};
 
 #[test]
 fn master_and_agent_serve_health_version_metrics_and_processes() {
@@ -8,15 +10,11 @@ fn master_and_agent_serve_health_version_metrics_and_processes() {
     for (port, service) in [(cluster.port, "master"), (cluster.port + 1, "agent")] {
         let (status, _) = get(port, "/health");
         assert!(status.contains("200"), "{service}: {status}");
-        let (_, version) = get(port, "/version");
-        let version: serde_json::Value = serde_json::from_str(&version).expect("JSON");
+        let version = page(port, "/version");
         assert_eq!(version["version"], "1.11.0", "{version}");
         assert_eq!(version["meros_version"], env!("CARGO_PKG_VERSION"));
         let (_, processes) = get(port, "/__processes__");
-        assert!(
-            processes.contains(&format!("\"id\":\"{service}\"")),
-            "{processes}"
-        );
+        assert_contains!(processes, format!("\"id\":\"{service}\""));
         let (status, text) = get(port, "/metrics");
         assert!(
             status.contains("200") && text.starts_with("meros_"),

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use protocol::{CommandInfo, FrameworkInfo, Reason, TaskId, TaskState};
 use serde_json::{Value, json};
+use testkit::assert_contains;
 use v1::Form;
 use v1::schema::executor::EventType;
 
@@ -48,8 +49,7 @@ impl Fixture {
         loop {
             let offer = self.scripted.standing_offer();
             let task = task(name, &offer, "cpus:0.5;mem:32", line);
-            let launched = self.scripted.driver.launch(vec![offer.id], vec![task]);
-            launched.expect("the driver hears");
+            self.scripted.launch(&offer, vec![task]);
             let status = self
                 .scripted
                 .wait_for("how it begins", |callback| match callback {
@@ -99,8 +99,7 @@ impl Fixture {
 
     fn kill(&self, name: &str) {
         let id = TaskId::new(name).expect("an id");
-        let killed = self.scripted.driver.kill(id, None);
-        killed.expect("the driver hears");
+        self.scripted.kill(id);
     }
 }
 
@@ -207,8 +206,7 @@ fn http_executor_resubscribes_at_the_restarted_agent() {
     let offer = fixture.scripted.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
     let tasks = ["first", "second"].map(|name| for_executor(name, &offer, &executor));
-    let launched = fixture.scripted.driver.launch(vec![offer.id], tasks.into());
-    launched.expect("the driver hears");
+    fixture.scripted.launch(&offer, tasks.into());
     let client = HttpExecutor::of(&fixture.cluster, "e", Form::Json);
     let mut events = client.subscribe(json!({}));
     let mut launched = Vec::new();
@@ -266,8 +264,7 @@ fn unrecovered_executors_are_killed_and_dead_ones_reported() {
         for_executor("of-silent", &offer, &silent),
         for_executor("of-dying", &offer, &dying),
     ];
-    let launched = fixture.scripted.driver.launch(vec![offer.id], tasks.into());
-    launched.expect("the driver hears");
+    fixture.scripted.launch(&offer, tasks.into());
     let (_, dying) = (sleeper(98794), sleeper(98795));
     fixture.end_agent("KILL");
     signal(dying, "SEGV");
@@ -329,11 +326,7 @@ fn cleanup_ends_containers_and_resets_the_agent() {
     args.push("--recover=cleanup".to_owned());
     let cleaned = run(&args);
     assert!(cleaned.status.success(), "{}", stderr(&cleaned));
-    assert!(
-        stdout(&cleaned).contains("killed 1 executors"),
-        "{}",
-        stdout(&cleaned)
-    );
+    assert_contains!(stdout(&cleaned), "killed 1 executors");
     gone(98796);
     fixture.start_agent();
     eventually("the agent to be another", || {

@@ -1,39 +1,10 @@
 //! Quotas and weights: set by pages and verbs, and persistent.
 
 use serde_json::{Value, json};
+use testkit::{assert_contains, assert_starts};
 
 use crate::group::Group;
-use crate::support::{Cluster, Running, eventually, get, get_with, send, stderr, stdout};
-
-/// Runs a verb that must succeed; returns its output.
-fn done(cluster: &Cluster, arguments: &[&str]) -> String {
-    let output = cluster.output(arguments.iter().copied());
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        stderr(&output)
-    );
-    stdout(&output)
-}
-
-/// Runs a verb that must fail with one line; returns that line.
-fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
-    let output = cluster.output(arguments.iter().copied());
-    assert!(
-        !output.status.success(),
-        "{arguments:?}: {}",
-        stdout(&output)
-    );
-    let text = stderr(&output);
-    assert_eq!(text.lines().count(), 1, "{text}");
-    text
-}
-
-fn page(port: u16, path: &str) -> Value {
-    let (status, text) = get(port, path);
-    assert!(status.contains("200"), "{path}: {status} {text}");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
-}
+use crate::support::{Cluster, Running, eventually, get_with, page, send};
 
 #[track_caller]
 fn answered(port: u16, method: &str, path: &str, body: &str, code: &str) -> String {
@@ -55,12 +26,9 @@ fn pages_and_verbs_set_and_show_quotas_and_weights() {
     answered(port, "PUT", "/weights", body, "200");
     let weights = json!([{ "role": "dev", "weight": 2.5 }, { "role": "qa", "weight": 3.0 }]);
     assert_eq!(page(port, "/master/weights"), weights);
+    assert_eq!(cluster.done(&["weights", "set", "qa=1"]), "weights: qa=1\n");
     assert_eq!(
-        done(&cluster, &["weights", "set", "qa=1"]),
-        "weights: qa=1\n"
-    );
-    assert_eq!(
-        done(&cluster, &["weights", "show"]),
+        cluster.done(&["weights", "show"]),
         "ROLE  WEIGHT\ndev   2.5\n"
     );
     let problem = answered(
@@ -98,7 +66,7 @@ fn pages_and_verbs_set_and_show_quotas_and_weights() {
         "--limit",
         "cpus:4;mem:256",
     ];
-    let printed = done(&cluster, &set);
+    let printed = cluster.done(&set);
     assert_eq!(printed, "eng/web: guarantee cpus:3, limit cpus:4;mem:256\n");
     let more = r#"{"quota_configs":[{"role":"ops","guarantees":{"cpus":{"value":2}}}]}"#;
     let problem = answered(port, "PUT", "/quota", more, "400");
@@ -106,17 +74,11 @@ fn pages_and_verbs_set_and_show_quotas_and_weights() {
     assert!(problem.starts_with(words), "{problem}");
     let old = r#"{"role":"qa","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#;
     let problem = answered(port, "POST", "/quota", old, "409");
-    assert!(
-        problem.starts_with("Quota guarantees overcommit the cluster"),
-        "{problem}"
-    );
-    let failed = refused(&cluster, &["quota", "set", "ops", "--guarantee", "cpus:2"]);
-    assert!(
-        failed.contains("nothing was changed") && failed.contains("force"),
-        "{failed}"
-    );
-    done(&cluster, &["quota", "set", "--json", more, "--force"]);
-    let roles: Value = serde_json::from_str(&done(&cluster, &["roles", "--json"])).expect("JSON");
+    assert_starts!(problem, "Quota guarantees overcommit the cluster");
+    let failed = cluster.refused(&["quota", "set", "ops", "--guarantee", "cpus:2"]);
+    assert_contains!(failed, "nothing was changed", "force");
+    cluster.done(&["quota", "set", "--json", more, "--force"]);
+    let roles: Value = serde_json::from_str(&cluster.done(&["roles", "--json"])).expect("JSON");
     let ops = roles
         .as_array()
         .and_then(|roles| roles.iter().find(|role| role["name"] == "ops"));
@@ -125,9 +87,9 @@ fn pages_and_verbs_set_and_show_quotas_and_weights() {
         Some(json!(2.0))
     );
     assert_eq!(page(port, "/roles")["roles"], roles);
-    let reset = done(&cluster, &["quota", "reset", "ops", "eng/web"]);
+    let reset = cluster.done(&["quota", "reset", "ops", "eng/web"]);
     assert_eq!(reset, "no quota any more: ops, eng/web\n");
-    assert_eq!(done(&cluster, &["quota", "show"]), "no role has a quota\n");
+    assert_eq!(cluster.done(&["quota", "show"]), "no role has a quota\n");
 }
 
 #[test]
@@ -135,13 +97,13 @@ fn stored_quotas_and_weights_override_the_masters_flag() {
     let mut cluster = Cluster::master_alone(|command, _| {
         command.args(["--weights", "dev=2"]);
     });
-    done(&cluster, &["quota", "set", "eng", "--limit", "cpus:4"]);
-    done(&cluster, &["weights", "set", "dev=5,qa=3"]);
+    cluster.done(&["quota", "set", "eng", "--limit", "cpus:4"]);
+    cluster.done(&["weights", "set", "dev=5,qa=3"]);
     // This time it has no flag at all.
     cluster.kill_and_restart_master();
     let weights = json!([{ "role": "dev", "weight": 5.0 }, { "role": "qa", "weight": 3.0 }]);
     assert_eq!(page(cluster.port, "/weights"), weights);
-    let show = done(&cluster, &["quota", "show"]);
+    let show = cluster.done(&["quota", "show"]);
     assert_eq!(
         show,
         "ROLE  GUARANTEE  LIMIT   CONSUMED\neng   nothing    cpus:4  nothing\n"
@@ -158,10 +120,12 @@ fn next_leader_has_quotas_weights_and_reservations() {
     let id = group.cluster.list("agents")[0]["id"].clone();
     let id = id.as_str().expect("an id").to_owned();
     let set = ["quota", "set", "eng", "--guarantee", "cpus:1"];
-    done(&group.cluster, &[&set[..], &["--limit", "cpus:2"]].concat());
-    done(&group.cluster, &["weights", "set", "dev=2.5"]);
+    group
+        .cluster
+        .done(&[&set[..], &["--limit", "cpus:2"]].concat());
+    group.cluster.done(&["weights", "set", "dev=2.5"]);
     let reserve = ["reserve", &id, "cpus:1;mem:64", "--role", "ads"];
-    done(&group.cluster, &reserve);
+    group.cluster.done(&reserve);
 
     let old = group.leader();
     group.process(old).signal("KILL");
@@ -196,7 +160,7 @@ fn next_leader_has_quotas_weights_and_reservations() {
 #[test]
 fn follower_redirects_changes_to_the_leader() {
     let (cluster, _others) = Cluster::of_three_masters();
-    done(&cluster, &["weights", "set", "dev=2"]);
+    cluster.done(&["weights", "set", "dev=2"]);
     let ports = cluster.master.split(',').map(|address| {
         let (_, port) = address.rsplit_once(':').expect("a port");
         port.parse::<u16>().expect("a port")
@@ -209,10 +173,7 @@ fn follower_redirects_changes_to_the_leader() {
             (!answer.0.contains(" 503 ")).then_some(answer)
         });
         if head.contains(" 307 ") {
-            assert!(
-                head.to_ascii_lowercase().contains("/master/weights"),
-                "{head}"
-            );
+            assert_contains!(head.to_ascii_lowercase(), "/master/weights");
             sent += 1;
         } else {
             assert!(head.contains(" 200 "), "{head}");
@@ -230,7 +191,7 @@ fn follower_redirects_changes_to_the_leader() {
 #[test]
 fn quota_limit_caps_the_next_offers() {
     let cluster = Cluster::start(1, "cpus:4;mem:512");
-    done(&cluster, &["quota", "set", "eng", "--limit", "cpus:1"]);
+    cluster.done(&["quota", "set", "eng", "--limit", "cpus:1"]);
     let flags = ["--role", "eng", "--instances", "3"];
     let each = ["--resources", "cpus:0.5;mem:32", "--", "sleep", "600"];
     let run = ["run"].into_iter().chain(flags).chain(each);
@@ -243,7 +204,7 @@ fn quota_limit_caps_the_next_offers() {
     eventually("two of three tasks to run", || {
         (running() == 2).then_some(())
     });
-    let roles = done(&cluster, &["roles"]);
+    let roles = cluster.done(&["roles"]);
     let eng = roles.lines().find(|line| line.starts_with("eng"));
     let eng = eng.unwrap_or_default();
     assert!(eng.contains("cpus:1;mem:64"), "{roles}");
@@ -274,7 +235,7 @@ fn quota_limit_caps_the_next_offers() {
             "{name}"
         );
     }
-    done(&cluster, &["quota", "set", "eng", "--limit", "cpus:2"]);
+    cluster.done(&["quota", "set", "eng", "--limit", "cpus:2"]);
     eventually("the third to run", || (running() == 3).then_some(()));
     drop(framework);
 }

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use protocol::message::scheduler::{Lost, Subscribed, TasksRevoked};
 use protocol::{
-    AgentId, CommandInfo, ExecutorId, FrameworkId, FrameworkInfo, Offer, OfferId, OperationStatus,
-    TaskId, TaskInfo, TaskState, TaskStatus,
+    AgentId, CommandInfo, ExecutorId, Filters, FrameworkId, FrameworkInfo, Offer, OfferId,
+    Operation, OperationStatus, TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Clock, Role, Timestamp};
@@ -123,6 +123,29 @@ impl ScriptedFramework {
             _ => None,
         });
         scripted
+    }
+
+    /// Launches tasks with this offer.
+    pub fn launch(&self, offer: &Offer, tasks: Vec<TaskInfo>) {
+        let launched = self.driver.launch(vec![offer.id.clone()], tasks);
+        launched.expect("the driver hears");
+    }
+
+    /// Accepts offers with these operations.
+    pub fn accept(&self, offers: Vec<OfferId>, operations: Vec<Operation>, filters: Filters) {
+        let accepted = self.driver.accept(offers, operations, filters);
+        accepted.expect("the driver hears");
+    }
+
+    /// Declines offers.
+    pub fn decline(&self, offers: Vec<OfferId>, filters: Filters) {
+        let declined = self.driver.decline(offers, filters);
+        declined.expect("the driver hears");
+    }
+
+    /// Kills a task.
+    pub fn kill(&self, task: TaskId) {
+        self.driver.kill(task, None).expect("the driver hears");
     }
 
     /// Waits for a callback that `wanted` accepts. Earlier callbacks are only recorded.

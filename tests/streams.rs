@@ -6,6 +6,8 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
+use testkit::assert_contains;
+
 use crate::support::{Cluster, Running, eventually, meros, stderr, stdout};
 
 /// Runs a command that prints little; gives its status and standard error.
@@ -146,10 +148,7 @@ fn mesos_boolean_in_the_environment_is_accepted() {
         let (status, printed) = ended(agent.env(variable, value).stdout(Stdio::null()));
         assert_eq!(status.code(), Some(2), "{printed}");
         let flag = variable.trim_start_matches("MESOS_").to_lowercase();
-        assert!(
-            printed.contains(&format!("--{flag}")) && printed.contains(value),
-            "{printed}"
-        );
+        assert_contains!(printed, format!("--{flag}"), value);
     }
     let (status, printed) = ended(meros(["local", "--agents", "0"]).env("MESOS_PORT", "none"));
     assert_eq!(status.code(), Some(2), "{printed}");

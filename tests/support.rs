@@ -3,62 +3,17 @@
 //! Nothing here asserts anything about Meros.
 
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
-use runtime::{Clock, Timestamp};
 use serde_json::Value;
+pub use testkit::http::{get, get_over, get_with, header, page, request, send, send_whole};
+pub use testkit::waits::{Deadline, LONGEST, PATIENCE, eventually, within};
 
 use crate::in_time::InTime;
-
-/// The bound of every wait: far above the usual time, so that slow machines pass.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The bound of a whole test, for loops in which other events keep arriving.
-pub const LONGEST: Duration = Duration::from_secs(600);
-
-/// The end of the time for a whole test.
-pub struct Deadline(Timestamp);
-
-impl Deadline {
-    /// [`LONGEST`] from now.
-    pub fn of_a_test() -> Self {
-        Self(Clock::real().wall() + LONGEST)
-    }
-
-    /// Panics with `what` after the deadline.
-    pub fn check(&self, what: &str) {
-        assert!(
-            Clock::real().wall() < self.0,
-            "not within {LONGEST:?}: {what}"
-        );
-    }
-}
-
-/// Waits until `condition` returns a value; panics with `what` after [`PATIENCE`].
-pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, condition).unwrap_or_else(|| panic!("not within {PATIENCE:?}: {what}"))
-}
-
-/// Waits at most `patience` until `condition` returns a value.
-pub fn within<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    const STEP: Duration = Duration::from_millis(20);
-    for _ in 0..patience.as_millis() / STEP.as_millis() {
-        if let Some(value) = condition() {
-            return Some(value);
-        }
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "a bounded wait on real processes"
-        )]
-        std::thread::sleep(STEP);
-    }
-    None
-}
 
 /// The `meros` binary with these arguments, ready to run.
 pub fn meros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
@@ -372,6 +327,26 @@ impl Cluster {
         self.verb(arguments).output_in_time().expect("meros runs")
     }
 
+    /// Runs a verb that must succeed; returns its output.
+    #[track_caller]
+    pub fn done(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments.iter().copied());
+        let errors = stderr(&output);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        stdout(&output)
+    }
+
+    /// Runs a verb that must fail with one line; returns that line.
+    #[track_caller]
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments.iter().copied());
+        let printed = stdout(&output);
+        assert!(!output.status.success(), "{arguments:?}: {printed}");
+        let text = stderr(&output);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    }
+
     /// The output of `meros agents`, `tasks` or `frameworks` as JSON.
     pub fn list(&self, verb: &str) -> Vec<Value> {
         let output = self.output([verb, "--json"]);
@@ -462,96 +437,4 @@ pub fn sleepers(seconds: u32) -> Vec<u32> {
         std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default() == line.as_bytes()
     })
     .collect()
-}
-
-/// Fetches a page over plain HTTP; returns status line and body.
-pub fn get(port: u16, path: &str) -> (String, String) {
-    let (head, body) = get_with(port, path, "Accept: */*");
-    let status = head.lines().next().unwrap_or_default().to_owned();
-    (status, body)
-}
-
-/// Fetches a page with one more header; returns its head and body.
-pub fn get_with(port: u16, path: &str, header: &str) -> (String, String) {
-    let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
-    get_over(stream, path, header).expect("the answer is read")
-}
-
-/// Like [`get_with`], over this connection, which may break.
-pub fn get_over(
-    mut stream: TcpStream,
-    path: &str,
-    header: &str,
-) -> std::io::Result<(String, String)> {
-    use std::io::{Read, Write};
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    Ok((head.to_owned(), dechunk(head, body)))
-}
-
-/// Sends a body as `curl -d` does; returns status line and body of the answer.
-pub fn send(port: u16, method: &str, path: &str, body: &str) -> (String, String) {
-    let (head, answer) = send_whole(port, method, path, body);
-    let status = head.lines().next().unwrap_or_default().to_owned();
-    (status, answer)
-}
-
-/// Like [`send`]; returns the whole head and the body of the answer.
-pub fn send_whole(port: u16, method: &str, path: &str, body: &str) -> (String, String) {
-    request(port, method, path, "", body)
-}
-
-/// Sends a request with one more header, unless it is empty; returns head and body of the answer.
-pub fn request(port: u16, method: &str, path: &str, header: &str, body: &str) -> (String, String) {
-    use std::io::{Read, Write};
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let length = body.len();
-    let header = match header {
-        "" => String::new(),
-        header => format!("{header}\r\n"),
-    };
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
-    .expect("the request is taken");
-    let mut text = String::new();
-    stream
-        .read_to_string(&mut text)
-        .expect("the answer is read");
-    let (head, answer) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    (head.to_owned(), dechunk(head, answer))
-}
-
-/// The value of a header; `name` is in lower case.
-pub fn header(head: &str, name: &str) -> Option<String> {
-    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-    let line = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
-    line.map(|(_, value)| value.trim().to_owned())
-}
-
-fn dechunk(head: &str, body: &str) -> String {
-    if !head
-        .to_ascii_lowercase()
-        .contains("transfer-encoding: chunked")
-    {
-        return body.to_owned();
-    }
-    let (mut rest, mut whole) = (body, String::new());
-    while let Some((length, after)) = rest.split_once("\r\n") {
-        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
-        if length == 0 {
-            break;
-        }
-        whole.push_str(&after[..length]);
-        rest = after[length..].trim_start_matches("\r\n");
-    }
-    whole
 }

@@ -1,12 +1,12 @@
 //! Task groups (LAUNCH_GROUP) of a framework over HTTP, with real processes.
 
 use serde_json::{Value, json};
+use testkit::http::Endpoint;
 use v1::Form;
 use v1::schema::master::Call;
 
-use crate::api::Endpoint;
 use crate::http_scheduler::{Offered, Scheduler, framework, value};
-use crate::support::{Cluster, get};
+use crate::support::{Cluster, page};
 
 fn executor(framework: &str) -> Value {
     let scalar = |name: &str, value: f64| json!({"name": name, "type": "SCALAR", "scalar": {"value": value}});
@@ -65,8 +65,7 @@ fn a_group_runs_and_ends_together() {
         "{containers:?}"
     );
 
-    let (_, page) = get(cluster.port, "/frameworks");
-    let page: Value = serde_json::from_str(&page).expect("JSON");
+    let page = page(cluster.port, "/frameworks");
     let shown = &page["frameworks"][0]["executors"][0];
     assert_eq!(shown["type"], "DEFAULT");
     assert_eq!(shown["command"], json!({"argv": [], "uris": []}));
@@ -114,8 +113,7 @@ fn nested_sandbox(
         .position(|status| status["task_id"]["value"] == task);
     let id = containers[position.expect("the task")]["value"].as_str();
     let id = id.expect("an id").to_owned();
-    let (_, page) = get(cluster.port + 1, "/state");
-    let page: Value = serde_json::from_str(&page).expect("JSON");
+    let page = page(cluster.port + 1, "/state");
     let directory = page["frameworks"][0]["executors"][0]["directory"].as_str();
     std::path::Path::new(directory.expect("its sandbox"))
         .join("containers")

@@ -1,5 +1,7 @@
 //! Tasks from a command line to a finished process, and each way a process can end.
 
+use testkit::assert_contains;
+
 use crate::support::{Cluster, Running, eventually, sleepers, stderr, stdout};
 
 #[test]
@@ -7,11 +9,7 @@ fn command_runs_and_its_output_is_printed() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.output(["run", "--", "echo", "hello world"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(
-        stdout(&output).contains("hello world"),
-        "{}",
-        stdout(&output)
-    );
+    assert_contains!(stdout(&output), "hello world");
 }
 
 #[test]
@@ -46,10 +44,7 @@ fn each_task_has_its_own_environment_and_sandbox() {
     );
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
-    assert!(
-        text.contains("good day") && text.contains("note") && text.contains("stdout"),
-        "{text}"
-    );
+    assert_contains!(text, "good day", "note", "stdout");
 }
 
 #[test]
@@ -59,11 +54,7 @@ fn exit_code_is_the_first_failing_tasks() {
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stdout(&output).contains("before"), "{}", stdout(&output));
     assert!(stderr(&output).contains("trouble"), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("exited with status 3"),
-        "{}",
-        stderr(&output)
-    );
+    assert_contains!(stderr(&output), "exited with status 3");
 }
 
 #[test]
@@ -79,11 +70,7 @@ fn missing_command_fails_and_is_named() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.output(["run", "--", "/no/such/program"]);
     assert!(!output.status.success());
-    assert!(
-        stderr(&output).contains("/no/such/program"),
-        "{}",
-        stderr(&output)
-    );
+    assert_contains!(stderr(&output), "/no/such/program");
     assert!(
         cluster.output(["run", "--", "true"]).status.success(),
         "the cluster stays usable"
