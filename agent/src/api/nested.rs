@@ -5,8 +5,8 @@
 //! session is killed. Input comes in a call of its own, a stream of records too. Further callers
 //! may attach to the output of a session, and to a container with a terminal; they get the output
 //! from then on. The caller that has launched a session sets its pace; another one that reads too
-//! slowly misses output. Status codes and messages are those of Mesos, which its command-line client
-//! compares.
+//! slowly misses output. Status codes and messages are those of Mesos, which its command-line
+//! client compares.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -399,6 +399,7 @@ async fn attach_input(
         mut container,
     } = input_of(pages, &id).await?;
     records.take_any_time();
+    asked.drop_call();
     let end = match input.take() {
         Ok(end) => match sys::watch(end) {
             Ok(end) => Some(end),

@@ -53,8 +53,8 @@ impl Readers {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (writer, reader) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
         let _ = setsockopt(&writer, SndBufForce, &SOCKET_BYTES);
-        // If the other end is closed before this is read, the reader gets an error. By it the reader
-        // knows that the last output is missing.
+        // If the other end is closed before this is read, the reader gets an error. By it the
+        // reader knows that the last output is missing.
         sys::send(&reader, &[0], &[])?;
         Ok((writer, reader))
     }

@@ -89,9 +89,9 @@ pub struct WriteEntries {
     pub on_written: Option<OnWritten>,
 }
 
-/// Deletes all checkpoints and the agent's id: the agent will not return under it. Later requests are not written;
-/// they complete once everything is deleted. Answered with the result: until it is `Ok`, a next
-/// process may find the checkpoints.
+/// Deletes all checkpoints and the agent's id: the agent will not return under it. Later requests
+/// are not written; they complete once everything is deleted. Answered with the result: until it is
+/// `Ok`, a next process may find the checkpoints.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Result<(), LedgerError>")]
 pub struct DeleteCheckpoints;

@@ -1,8 +1,8 @@
 //! The checkpoint store: persists the records of [`super::record`] in the work directory.
 //!
 //! Blocking. The store is created at the first write, which is the agent's id at its first
-//! registration. A record that exceeds the size of one value is split; pieces of different records are
-//! never mixed.
+//! registration. A record that exceeds the size of one value is split; pieces of different records
+//! are never mixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

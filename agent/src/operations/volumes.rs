@@ -42,10 +42,18 @@ pub fn mounts(work_dir: &Path, resources: &Resources) -> Vec<Mount> {
     resources.iter().filter_map(mount).collect()
 }
 
-fn is_mounted(volume: &Resource) -> bool {
-    let disk = volume.annotations().disk.as_ref();
+/// The root of a MOUNT disk, which is used as a whole.
+pub fn mounted_disk(resource: &Resource) -> Option<&str> {
+    let disk = resource.annotations().disk.as_ref();
     let source = disk.and_then(|disk| disk.source.as_ref());
-    source.is_some_and(|source| source.kind == SourceKind::Mount)
+    source
+        .filter(|source| source.kind == SourceKind::Mount)?
+        .root
+        .as_deref()
+}
+
+fn is_mounted(volume: &Resource) -> bool {
+    mounted_disk(volume).is_some()
 }
 
 /// Creates a volume's empty directory. A mounted disk stays as it is.

@@ -70,6 +70,12 @@ impl LastUse {
         let mut seconds = BTreeMap::new();
         for executor in &usage.executors {
             let Some(one) = &executor.statistics else {
+                // Its next value is not of its whole life.
+                let known = before.as_ref().and_then(|before| {
+                    let (id, time) = before.base.1.get_key_value(&executor.container_id)?;
+                    Some((id.clone(), *time))
+                });
+                seconds.extend(known);
                 continue;
             };
             used.mem_bytes += one.mem_total_bytes.unwrap_or(one.mem_rss_bytes);
@@ -182,7 +188,11 @@ impl Monitor {
             Ok(usage)
         };
         ctx.then(measuring, |this, answer: Answer, ctx| {
-            if let Ok(usage) = &answer {
+            let is_measured = |usage: &&ResourceUsage| {
+                let all = &usage.executors;
+                all.is_empty() || all.iter().any(|one| one.statistics.is_some())
+            };
+            if let Some(usage) = answer.as_ref().ok().filter(is_measured) {
                 let now = ctx.clock().now();
                 this.last = Some(LastUse::after(this.last.take(), usage, now));
                 tracing::debug!(executors = usage.executors.len(), "usage measured");

@@ -44,7 +44,7 @@ use crate::ledger::{FlushLedger, Ledger};
 use crate::metrics;
 use crate::operations::checkpoint::{self, OpenStore, OperationStore};
 use crate::operations::resource_state::ResourceState;
-use crate::operations::volumes::Mount;
+use crate::operations::volumes::{Mount, mounted_disk};
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
 use crate::oversubscription::monitor::{MeasuredUse, Monitor, RecentUse, Sampler, proc_sampler};
@@ -322,6 +322,10 @@ pub fn start_with(
             reserved = %reserved.brief(),
             "reservations and volumes exceed --resources; they are kept, and this agent has more resources than configured"
         );
+        // A whole disk of another size is the same disk.
+        let disks: Vec<_> = missing.iter().filter_map(mounted_disk).collect();
+        let is_other = |one: &resources::Resource| mounted_disk(one).is_none_or(|own| !disks.contains(&own));
+        config.info.resources = config.info.resources.filter(is_other);
         config.info.resources += &missing;
     }
     let version = Uuid(node.fresh_uuid());

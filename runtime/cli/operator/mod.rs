@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `drain` | `meros maintenance drain --at_a_time` |
-//! | `exec` | the verb `meros exec TASK`: a command in the container of a task; `meros attach TASK` |
+//! | `exec` | the verbs `meros exec` and `meros attach`: commands and terminals in containers |
 //! | `explain` | `meros explain`: why a framework gets no offers |
 //! | `json` | a cluster's view as JSON, with the names of `/state` |
 //! | `kill` | the verb `meros kill TASK` |

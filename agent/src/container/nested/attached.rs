@@ -231,8 +231,8 @@ fn connect(has_terminal: bool) -> io::Result<(Vec<OwnedFd>, ContainerInput, Sess
 }
 
 impl Containerizer {
-    /// Checks that a container lives and has a terminal, or is a session. Returns its streams, as far
-    /// as they are here.
+    /// Checks that a container lives and has a terminal, or is a session. Returns its streams, as
+    /// far as they are here.
     fn streams_of(&self, id: &ContainerId) -> Result<Option<&Streams>, NotAttached> {
         if self.containers.get(&id.outermost()).is_none() {
             return Err(NotAttached::NotFound);

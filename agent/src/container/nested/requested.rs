@@ -85,9 +85,11 @@ impl Requested {
 
     /// One could not be started. Whether it was one.
     fn not_started(&mut self, id: &ContainerId, reason: &str) -> bool {
-        let is_known = self.ended(id, None, reason);
-        self.all.remove(id);
-        is_known
+        let Some(mut requested) = self.all.remove(id) else {
+            return false;
+        };
+        requested.ended(None, self.ends, reason);
+        true
     }
 
     /// One has ended with all others.

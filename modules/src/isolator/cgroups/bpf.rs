@@ -78,8 +78,8 @@ impl DeviceProgram {
 
 /// One of the two commands above, with its attributes.
 fn bpf<T>(command: c_long, attributes: &T) -> io::Result<c_long> {
-    // SAFETY: the kernel reads the attributes, of this size, and what their pointers point to, which
-    // the callers own until it returns.
+    // SAFETY: the kernel reads the attributes, of this size, and the memory behind their pointers,
+    // which the callers own until it returns.
     #[allow(unsafe_code)]
     let result = unsafe {
         libc::syscall(

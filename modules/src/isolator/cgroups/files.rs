@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
@@ -12,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::ContainerId;
 use protocol::usage::Pressure;
+use runtime::Timestamp;
 use rustc_hash::FxHashMap;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
@@ -82,11 +84,15 @@ pub fn read(dir: &Path, file: &str) -> String {
     }
 }
 
+/// How long pressures are kept of a container that has used no CPU time.
+const PRESSURES_AGE: Duration = Duration::from_secs(5);
+
 /// The kept files of one container.
 #[derive(Debug, Default)]
-struct Own {
+struct ContainerFiles {
     files: Vec<(&'static str, File)>,
-    /// Its CPU time when its pressures were read, in seconds.
+    /// When its pressures were read, and its CPU time then, in seconds.
+    read: Timestamp,
     cpu_time: f64,
     pressures: [Option<Pressure>; 3],
 }
@@ -95,7 +101,7 @@ struct Own {
 /// more than twice as long as reading it; the kernel needs a page for each.
 #[derive(Debug)]
 pub struct OpenFiles {
-    containers: FxHashMap<ContainerId, Own>,
+    containers: FxHashMap<ContainerId, ContainerFiles>,
     /// How many may still be opened and kept.
     left: u64,
     buffer: Vec<u8>,
@@ -134,24 +140,26 @@ impl OpenFiles {
 
     /// The pressures of a container by CPUs, memory, and input and output, from its group in the
     /// unified tree. The kernel takes 12 microseconds for the three, half as long as for all other
-    /// files. So they are read anew only if the CPU time has changed: a container that has not run
-    /// has hardly begun to wait.
+    /// files. So they are read anew only if the CPU time has changed, or after five seconds: all
+    /// processes may wait for a disk.
     pub fn pressures(
         &mut self,
         container: &ContainerId,
         dir: &Path,
         cpu_time: f64,
+        now: Timestamp,
     ) -> [Option<Pressure>; 3] {
         if let Some(own) = self.containers.get(container)
             && cpu_time > 0.0
             && own.cpu_time == cpu_time
+            && now.saturating_since(own.read) < PRESSURES_AGE
         {
             return own.pressures;
         }
         let pressures = ["cpu.pressure", "memory.pressure", "io.pressure"]
             .map(|file| pressure::parse(&self.read(container, dir, file)));
         let own = self.containers.entry(container.clone()).or_default();
-        own.cpu_time = cpu_time;
+        (own.read, own.cpu_time) = (now, cpu_time);
         own.pressures = pressures;
         pressures
     }

@@ -242,7 +242,8 @@ impl Groups {
         let cpu = cpu.map(|(version, dir)| (version, read(&dir, "cpu.stat")));
         match (self.find(Controller::Cpuacct, container), &cpu) {
             (Some((Version::V1, dir)), _) => {
-                cpu::measure_time_v1(&read(&dir, "cpuacct.usage_all"), &mut found);
+                let (usage, stat) = (read(&dir, "cpuacct.usage"), read(&dir, "cpuacct.stat"));
+                cpu::measure_time_v1(&usage, &stat, &mut found);
             }
             (Some((Version::V2, _)), Some((_, text))) => cpu::measure_time_v2(text, &mut found),
             (Some((Version::V2, dir)), None) => {
@@ -288,7 +289,7 @@ impl Groups {
             let cpu_time = found.cpus_user_time_secs + found.cpus_system_time_secs;
             let dir = self.dir(tree, container);
             [found.cpu_pressure, found.mem_pressure, found.io_pressure] =
-                files.pressures(container, &dir, cpu_time);
+                files.pressures(container, &dir, cpu_time, now);
             exists |= found.cpu_pressure.is_some();
         }
         exists.then_some(found)

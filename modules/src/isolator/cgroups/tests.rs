@@ -219,8 +219,8 @@ fn containers_are_measured_together() {
             let asked = config(name, "cpus:1;mem:64");
             isolator.prepare(asked).await.unwrap();
         }
-        let per_cpu = "cpu user system\n0 1000000 500000\n1 2000000 500000\n";
-        fake.write("cpu/mesos/a/cpuacct.usage_all", per_cpu);
+        fake.write("cpu/mesos/a/cpuacct.usage", "4000000\n");
+        fake.write("cpu/mesos/a/cpuacct.stat", "user 3\nsystem 1\n");
         fake.write("memory/mesos/b/memory.stat", "total_rss 4096\n");
         let asked = ["a", "b", "unknown"].map(id).to_vec();
         let measured = isolator.measure(asked).await.unwrap();

@@ -333,6 +333,23 @@ fn unreadable(error: &axum::Error) -> Refusal {
     }
 }
 
+impl<C: Default> ReceivedCall<C> {
+    /// Drops the decoded call, and releases the permit of a large one and the request's slot: the
+    /// answer may take any time.
+    pub fn answer_any_time(&mut self) {
+        self.drop_call();
+        if let Some(slot) = &self.slot {
+            slot.leave();
+        }
+    }
+
+    /// Drops the decoded call, and releases the permit of a large one.
+    pub fn drop_call(&mut self) {
+        self.call = C::default();
+        self.permit = None;
+    }
+}
+
 impl<C> ReceivedCall<C> {
     /// Applies `meaning` to the call, off the thread that serves pages and streams if it is large.
     pub async fn meaning<T: Send + 'static, E: Display + Send + 'static>(
@@ -355,14 +372,6 @@ impl<C> ReceivedCall<C> {
     /// Drops the decoded call and keeps the permit of a large one.
     pub fn into_permit(self) -> CallPermit {
         CallPermit(self.permit)
-    }
-
-    /// Releases the request's slot and the permit of a large call: the answer may take any time.
-    pub fn answer_any_time(&mut self) {
-        self.permit = None;
-        if let Some(slot) = &self.slot {
-            slot.leave();
-        }
     }
 
     /// Refuses this call if it came as the first record of a stream.

@@ -104,6 +104,11 @@ impl Resources {
         self.annotate(|notes| notes.allocation = None)
     }
 
+    /// All of it, without reservations.
+    pub fn to_unreserved(&self) -> Self {
+        self.annotate(|notes| notes.reservations.clear())
+    }
+
     /// All of it, without reservations and allocation: the plain form for a tenant.
     pub fn flatten(&self) -> Self {
         self.annotate(|notes| {

@@ -122,6 +122,14 @@ impl ServiceProcess {
         memory(i32::try_from(self.0.id())?, "VmHWM")
     }
 
+    /// Orders an agent to end its tasks and to leave, and waits for it.
+    pub fn leave(mut self) {
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGUSR1); // It may have ended before.
+        }
+        let _ = self.0.wait();
+    }
+
     /// Kills it without warning, like a lost machine.
     pub fn kill(mut self) {
         let _ = self.0.kill(); // It may have ended before.

@@ -78,16 +78,21 @@ fn quota(resources: &ContainerResources, options: &Options) -> Option<u64> {
     Some(((cpus * PERIOD_US as f64).round() as u64).max(QUOTA_MIN_US))
 }
 
-/// CPU time from `cpuacct.usage_all` of v1: lines of a CPU, and its nanoseconds in user mode and in
-/// the kernel, below a header.
-pub fn measure_time_v1(text: &str, into: &mut ResourceStatistics) {
-    for line in text.lines().skip(1) {
-        let mut fields = line.split(' ').skip(1).map(str::parse::<u64>);
-        if let (Some(Ok(user)), Some(Ok(system))) = (fields.next(), fields.next()) {
-            into.cpus_user_time_secs += user as f64 / 1e9;
-            into.cpus_system_time_secs += system as f64 / 1e9;
-        }
-    }
+/// CPU time of v1: the nanoseconds in `cpuacct.usage`, divided as in `cpuacct.stat`, which counts
+/// only those ticks of the clock at which a process runs.
+pub fn measure_time_v1(usage: &str, stat: &str, into: &mut ResourceStatistics) {
+    let total = usage
+        .trim()
+        .parse()
+        .map_or(0.0, |nanos: u64| nanos as f64 / 1e9);
+    let ticks = |key| value_of(stat, key).unwrap_or(0) as f64;
+    let (user, system) = (ticks("user"), ticks("system"));
+    let part = match user + system {
+        0.0 => 0.0,
+        all => system / all,
+    };
+    into.cpus_system_time_secs = total * part;
+    into.cpus_user_time_secs = total - into.cpus_system_time_secs;
 }
 
 /// CPU time from `cpu.stat` of v2.
@@ -186,8 +191,7 @@ mod tests {
     #[test]
     fn cpu_time_and_throttling_are_read() {
         let mut found = ResourceStatistics::default();
-        let text = "cpu user system\n0 1500000000 500000000\n1 1000000000 0\n";
-        measure_time_v1(text, &mut found);
+        measure_time_v1("3000000000\n", "user 25\nsystem 5\n", &mut found);
         assert_eq!(found.cpus_user_time_secs, 2.5);
         assert_eq!(found.cpus_system_time_secs, 0.5);
         let text = "nr_periods 20\nnr_throttled 3\nthrottled_time 1500000000\n";

@@ -35,8 +35,8 @@ pub fn whitelist() -> Vec<Setting> {
         .collect()
 }
 
-/// Operations of the program, as in `linux/bpf.h`: a load of 32 bits, a copy, constants, a shift, and
-/// two conditional jumps.
+/// Operations of the program, as in `linux/bpf.h`: a load of 32 bits, a copy, constants, a shift,
+/// and two conditional jumps.
 const LOAD: u8 = 0x61;
 const COPY: u8 = 0xbf;
 const SET: u8 = 0xb7;

@@ -6,11 +6,14 @@ use protocol::ResourceStatistics;
 use super::Setting;
 use crate::isolator::cgroups::options::Options;
 
+/// The most that the kernel can have, and takes as a limit.
+const LIMIT_MAX: u64 = 1 << 22;
+
 /// The control file of the limit.
 pub fn settings(options: &Options) -> Vec<Setting> {
     let limit = match options.pids_limit {
-        None | Some(0) => "max".to_owned(),
-        Some(limit) => limit.to_string(),
+        Some(limit @ 1..=LIMIT_MAX) => limit.to_string(),
+        None | Some(_) => "max".to_owned(),
     };
     vec![Setting::new("pids.max", limit)]
 }
@@ -47,6 +50,7 @@ mod tests {
         };
         assert_eq!(written(Some(300)), "300");
         assert_eq!(written(Some(0)), "max");
+        assert_eq!(written(Some(LIMIT_MAX + 1)), "max");
         assert_eq!(default_limit("32768\n", "96365\n"), Some(4915));
         assert_eq!(default_limit("4194304\n", "5900\n"), Some(885));
         assert_eq!(default_limit("", ""), None);

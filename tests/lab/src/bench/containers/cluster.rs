@@ -19,7 +19,7 @@ const UP_PATIENCE: Duration = Duration::from_secs(120);
 /// Interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A registered agent with its master. Its control group goes with it.
+/// A registered agent with its master. Its containers and control groups go with it.
 pub struct Cluster {
     pub clock: Clock,
     authority: Authority,
@@ -118,7 +118,9 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.agent = None;
+        if let Some(agent) = self.agent.take() {
+            agent.leave();
+        }
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
         let groups = mounts.lines().filter_map(|line| {
             let mut fields = line.split(' ').skip(1);

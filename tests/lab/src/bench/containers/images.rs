@@ -169,11 +169,13 @@ impl Registry {
         command.arg("serve").arg(path);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let process = command.spawn();
-        let mut process = process.map_err(|error| {
+        let process = process.map_err(|error| {
             let program = program.display();
             format!("{program}: {error}: `tests/registry/install target/registry` fetches it")
         })?;
-        let log = process.stderr.take().ok_or("no log")?;
+        let address = String::new();
+        let mut registry = Self { address, process };
+        let log = registry.process.stderr.take().ok_or("no log")?;
         let mut lines = BufReader::new(log).lines();
         let address = lines.find_map(|line| {
             let line = line.ok()?;
@@ -182,8 +184,8 @@ impl Registry {
         });
         // It must be able to write the rest of its log.
         std::thread::spawn(move || lines.count());
-        let address = address.ok_or("the registry does not listen")?;
-        Ok(Self { address, process })
+        registry.address = address.ok_or("the registry does not listen")?;
+        Ok(registry)
     }
 }
 

@@ -28,13 +28,13 @@ use crate::bench::{Figure, OutputFlags, Result, Times, cores, median, temporary}
 /// The isolators of both containers, and none.
 const ISOLATED: &str = "cgroups/cpu,cgroups/mem,namespaces/pid";
 const BARE: &str = "posix/cpu,posix/mem";
-/// What the agent has, and what it lends.
+/// The resources of the agent, and those that it lends.
 const RESOURCES: &str = "cpus:2;mem:512;disk:1000;ports:[31000-32000]";
 const LENT: &str = "cpus:1;mem:256";
 const MODULES: &str = r#"{"libraries":[{"file":"libfixed_resource_estimator.so",
 "modules":[{"name":"org_apache_mesos_FixedResourceEstimator",
 "parameters":[{"key":"resources","value":"cpus:1;mem:256"}]}]}]}"#;
-/// What the server asks for.
+/// The resources of the server.
 const NEEDS: &str = "cpus:1;mem:128";
 /// The revocable task.
 const HOG: &str = "i=0; while [ $i -lt 256 ]; do (while :; do :; done) & i=$((i + 1)); done; wait";

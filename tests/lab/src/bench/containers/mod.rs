@@ -44,7 +44,7 @@ const BUNDLE: &str = r#"{"ociVersion":"1.0.0",
 "linux":{"resources":{"memory":{"limit":67108864},"cpu":{"shares":204}},
 "namespaces":[{"type":"pid"},{"type":"ipc"},{"type":"mount"}]}}"#;
 const PEERS: [&str; 2] = ["crun", "runc"];
-/// Prints the begin and the end in seconds of each of `$2` containers of `$1`, with the bundle `$3`.
+/// Prints the begin and the end in seconds of each of `$2` containers of `$1`. Their bundle is `$3`.
 const PEER_LOOP: &str = r#"
 umount /sys/fs/cgroup/unified 2>/dev/null
 for number in $(seq "$2"); do
