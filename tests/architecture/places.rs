@@ -45,7 +45,7 @@ pub fn misplaced_names(source: &Source) -> Vec<String> {
     let path = source.path.as_str();
     let (code, code_without_tests) = (source.code(), source.code_without_tests());
     // The testkit has sockets in memory; the lab measures a bare stream beside the transport.
-    let quinn = [
+    let transport = [
         "runtime/transport/",
         "tests/testkit/src/virtual_udp/",
         "tests/lab/src/bench/",
@@ -53,7 +53,7 @@ pub fn misplaced_names(source: &Source) -> Vec<String> {
     .iter()
     .any(|folder| path.starts_with(folder));
     let rules = [
-        ("quinn", quinn, &code),
+        ("quinn", transport, &code),
         ("sled", path.starts_with("runtime/storage/"), &code),
         ("raft", path.starts_with("master/consensus/"), &code),
         (
