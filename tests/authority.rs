@@ -190,7 +190,7 @@ fn acls_restrict_changes_views_and_task_users() {
     assert!(!refused.status.success(), "{}", stdout(&refused));
     assert_contains!(
         stderr(&refused),
-        "Not authorized to register framework with roles { secret }"
+        "Not authorized to register framework  with roles { secret }"
     );
 }
 

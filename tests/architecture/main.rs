@@ -124,7 +124,7 @@ fn fixed_dependencies_are_used_by_one_crate_each() {
     let faults = sources().iter().flat_map(places::misplaced_names).collect();
     assert_none(
         faults,
-        "quinn is named only in transport, sled only in storage, raft only in consensus, bincode only in \
+        "quinn is named only in transport and testkit, sled only in storage, raft only in consensus, bincode only in \
          runtime/src/wire/codec/mod.rs. Use what those parts offer, or add it there.",
     );
 }

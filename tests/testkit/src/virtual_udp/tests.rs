@@ -1,3 +1,5 @@
+//! The bounds and the addresses of the network; `runtime/transport/tests` has endpoints on it.
+
 use std::net::SocketAddr;
 
 use runtime::Clock;
