@@ -324,7 +324,8 @@ pub fn start_with(
         );
         // A whole disk of another size is the same disk.
         let disks: Vec<_> = missing.iter().filter_map(mounted_disk).collect();
-        let is_other = |one: &resources::Resource| mounted_disk(one).is_none_or(|own| !disks.contains(&own));
+        let is_other =
+            |one: &resources::Resource| mounted_disk(one).is_none_or(|own| !disks.contains(&own));
         config.info.resources = config.info.resources.filter(is_other);
         config.info.resources += &missing;
     }

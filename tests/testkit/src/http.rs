@@ -295,6 +295,7 @@ impl<E: Message + Default> Events<E> {
     }
 
     /// The next event; `None` when the stream has ended or broken. Panics after [`PATIENCE`].
+    #[allow(clippy::should_implement_trait)] // No adapter of iterators is wanted here.
     pub fn next(&mut self) -> Option<E> {
         self.next_before("the end of its use")
     }
