@@ -419,11 +419,9 @@ impl Actor for Agent {
             disk.tell_always(ReportWrites(ctx.handle()));
         }
         self.keep_links(ctx);
-        if self.info.id.is_none() {
-            return self.register(ctx);
-        }
-        // Continues an earlier process: waits for its executors, so that the master gets a complete
-        // inventory.
+        // Waits for the executors of an earlier process, so that the master gets a complete
+        // inventory, and for the isolators: their recovery removes what it is not told of, a new
+        // container too.
         self.recovering = true;
         let recovered = self.containerizer.ask(WhenRecovered, Patience::WhileLinked);
         ctx.then(recovered, |this, recovered, ctx| {
