@@ -272,10 +272,45 @@ fn failed_recovery_of_an_isolator_is_repeated() {
     world(
         isolated(std::slice::from_ref(&cgroups)),
         |world| async move {
+            world.advance(1).await;
+            // It would remove what is prepared meanwhile.
+            assert_eq!(world.master.registrations(), 0);
             world.advance(5).await;
             assert_eq!(cgroups.take_requests(), ["recover 0"; 3]);
+            assert_eq!(world.master.registrations(), 1);
         },
     );
+}
+
+/// Found by the simulator: an isolator was told that a container runs after it had cleaned up.
+// Covers 5.3; 5.5 in part: orphans.
+#[test]
+fn clean_up_waits_until_all_isolators_are_recovered() {
+    let late = FakeIsolator {
+        failing_recoveries: 1,
+        ..FakeIsolator::named("late")
+    };
+    let all = [FakeIsolator::named("first"), late];
+    world(isolated(&all), |world| async move {
+        world.advance(3).await;
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![custom("a")],
+        });
+        world.advance(1).await;
+        let container = world.launcher.container(0);
+        let launcher = LauncherControl::with_left(container.clone());
+        all.iter().for_each(|one| drop(one.take_requests()));
+        let world = world.restart(launcher).await;
+        world.settle().await;
+        world.launcher.exit(container, Termination::Exited(0));
+        world.advance(5).await;
+        assert_eq!(all[0].take_requests(), ["recover 1", "clean up"]);
+        let repeated = ["recover 1", "recover 1", "clean up"];
+        assert_eq!(all[1].take_requests(), repeated);
+        let status = world.master.last("a").unwrap().status;
+        assert_eq!(status.reason, Some(Reason::ExecutorTerminated));
+    });
 }
 
 /// Found by a reviewer: deadlines and corrections changed the reason of an ended container.

@@ -179,6 +179,8 @@ pub struct Agent {
     started: (Instant, Timestamp),
     /// Set while executors of an earlier process may still reregister. Registration waits for it.
     recovering: bool,
+    /// Whether it has isolators, which are recovered before a container is prepared.
+    has_isolators: bool,
     end: Option<AgentEnd>,
     waiting: Vec<Promise<AgentEnd>>,
 }
@@ -220,6 +222,7 @@ impl Agent {
             estimates_rejected: 0,
             started: Default::default(),
             recovering: false,
+            has_isolators: false,
             end: None,
             waiting: Vec::new(),
         }
@@ -280,6 +283,13 @@ impl Agent {
         if ctx.node().tell(&master.pid, changed).is_ok() {
             master.oversubscribed_sent = self.oversubscribed.clone();
         }
+    }
+
+    /// Sets whether it has isolators.
+    #[must_use]
+    pub fn with_isolators(mut self, has_isolators: bool) -> Self {
+        self.has_isolators = has_isolators;
+        self
     }
 
     /// Sets the disk watch.
@@ -419,11 +429,12 @@ impl Actor for Agent {
             disk.tell_always(ReportWrites(ctx.handle()));
         }
         self.keep_links(ctx);
-        if self.info.id.is_none() {
+        if self.info.id.is_none() && !self.has_isolators {
             return self.register(ctx);
         }
-        // Continues an earlier process: waits for its executors, so that the master gets a complete
-        // inventory.
+        // Waits for the executors of an earlier process, so that the master gets a complete
+        // inventory, and for the isolators: their recovery removes what it is not told of, a new
+        // container too.
         self.recovering = true;
         let recovered = self.containerizer.ask(WhenRecovered, Patience::WhileLinked);
         ctx.then(recovered, |this, recovered, ctx| {

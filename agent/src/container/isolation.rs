@@ -34,6 +34,9 @@ pub(super) struct Isolation {
     cleaning: usize,
     /// Whether the isolators know the containers of an earlier agent process.
     is_recovered: bool,
+    /// Containers that ended before all isolators were recovered, with their ends unless these are
+    /// handled: no isolator is told that a container runs after it has cleaned up.
+    postponed: Vec<(ContainerId, Option<ContainerEnd>)>,
 }
 
 /// A container that isolators know.
@@ -71,6 +74,11 @@ impl Isolation {
     /// Whether the containers of an earlier agent process are isolated again.
     pub(super) fn is_recovered(&self) -> bool {
         self.is_recovered || self.isolators.is_empty()
+    }
+
+    /// Whether the clean-up after this container has to wait for the recovery.
+    fn must_wait(&self, id: &ContainerId) -> bool {
+        !self.is_recovered() && self.containers.contains_key(id)
     }
 }
 
@@ -125,8 +133,14 @@ impl Containerizer {
                 }
             }
         };
-        ctx.then(recovering, |this, (), _| {
+        ctx.then(recovering, |this, (), ctx| {
             this.isolation.is_recovered = true;
+            for (id, end) in std::mem::take(&mut this.isolation.postponed) {
+                match end {
+                    Some(end) => this.processes_ended(&id, end, ctx),
+                    None => this.clean_up_rest(&id, ctx),
+                }
+            }
             this.tell_recovered();
         });
     }
@@ -323,13 +337,18 @@ impl Containerizer {
         end: ContainerEnd,
         ctx: &mut Context<Self>,
     ) {
+        if self.isolation.containers.contains_key(id)
+            && let Some(container) = self.containers.get_mut(id)
+        {
+            container.processes_gone();
+        }
+        if self.isolation.must_wait(id) {
+            return self.isolation.postponed.push((id.clone(), Some(end)));
+        }
         let Some(cleaning) = self.clean_up(id) else {
             self.with(id, ctx, |container| container.ended(end));
             return;
         };
-        if let Some(container) = self.containers.get_mut(id) {
-            container.processes_gone();
-        }
         let id = id.clone();
         ctx.then(cleaning, move |this, cleaned: CleanedUp, ctx| {
             this.cleaned_up(&cleaned);
@@ -344,6 +363,9 @@ impl Containerizer {
 
     /// Cleans up after a container that was not launched or was lost: its end is handled already.
     pub(super) fn clean_up_rest(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        if self.isolation.must_wait(id) {
+            return self.isolation.postponed.push((id.clone(), None));
+        }
         if let Some(cleaning) = self.clean_up(id) {
             ctx.then(cleaning, |this, cleaned, _| this.cleaned_up(&cleaned));
         }

@@ -365,6 +365,7 @@ pub fn start_with(
     let recovered_ids = plan.containers.iter().map(|(id, ..)| id);
     let live = recovered_ids.chain(&plan.unknown).cloned().collect();
     let isolators = modules.isolators;
+    let has_isolators = !isolators.is_empty();
     let provisioned = modules.provisioner.as_ref();
     let provisioned = provisioned.map_or_else(Vec::new, |one| one.recover(&live));
     let provisioner = modules.provisioner;
@@ -404,6 +405,7 @@ pub fn start_with(
     );
     let agent = agent
         .with_ledger(ledger.clone())
+        .with_isolators(has_isolators)
         .with_disk_watch(disk.clone());
     let agent = node.spawn("agent", agent)?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());

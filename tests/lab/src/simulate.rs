@@ -36,11 +36,11 @@ in virtual time, with simulated links, disks and task processes. `--for` is how 
 all must recover.
 
 The load: five kinds of frameworks by turns (long services; short batch tasks, some of which fail; the same on revocable resources; \
-tasks in executors of their own; one that declines most offers) keep about two tasks for each agent among them, replace those that \
+tasks in executors of their own; one that declines most offers), the first three with task groups, keep about two tasks for each agent among them, replace those that \
 end, and kill some. Agents have 4 to 16 cores; one in four has some reserved for the role `ads`, one in three lends some, which its QoS controller takes back when the machine is busy.
 
 The faults: `network` loses, repeats and delays packets, cuts links one way or both, and lets readers be slow. `machines` crashes and \
-restarts nodes, the master too, kills executors alone, makes disks slow or fail, machines busy with other work, and clocks jump or drift; and an operator changes quotas and weights, and takes machines down. `all` is both, `none` is only the load. With `--fault`, exactly those.
+restarts nodes, the master too, kills executors alone, lets isolators fail, makes disks slow or fail, machines busy with other work, and clocks jump or drift; and an operator changes quotas and weights, and takes machines down. `all` is both, `none` is only the load. With `--fault`, exactly those.
 A group of masters meets more: leaders that are cut off, unheard, deaf or paused, followers that come and go, or were away for so long that they \
 are sent a snapshot, and crashes in the middle of a write or after a packet.
 

@@ -1,6 +1,6 @@
 //! A planted software fault, to prove that a checker finds it.
 //!
-//! It sees every message before the network does, and may drop, repeat, replace or add one. A
+//! Most are in messages; a [`ContainerBug`] is in an agent. The former sees every message before the network does, and may drop, repeat, replace or add one. A
 //! forged message has the same sender and receiver. Forged messages are not changed again.
 
 use runtime::{Node, Pid, Remote};
@@ -11,6 +11,16 @@ use crate::event::SeenMessage;
 pub struct Bug {
     name: &'static str,
     tamper: Box<dyn FnMut(&SeenMessage<'_>) -> Tampering + Send>,
+    of_containers: Option<ContainerBug>,
+}
+
+/// A fault of agents that no message between nodes shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerBug {
+    /// Isolators never clean up.
+    MissedCleanUp,
+    /// Nested containers go on when their parent ends.
+    SurvivingNested,
 }
 
 impl Bug {
@@ -22,7 +32,21 @@ impl Bug {
         Self {
             name,
             tamper: Box::new(tamper),
+            of_containers: None,
         }
+    }
+
+    /// A bug of agents, with no effect on messages.
+    pub fn of_containers(name: &'static str, bug: ContainerBug) -> Self {
+        Self {
+            of_containers: Some(bug),
+            ..Self::new(name, |_| Tampering::Pass)
+        }
+    }
+
+    /// Whether it is this bug of agents.
+    pub fn is(&self, bug: ContainerBug) -> bool {
+        self.of_containers == Some(bug)
     }
 
     /// Its name.

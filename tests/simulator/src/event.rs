@@ -5,6 +5,7 @@
 //! disk) and from the faults. A run's hash covers all of them. They never show an actor's inside.
 
 use std::any::{Any, TypeId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consensus::log::{Loaded, Write};
@@ -34,6 +35,19 @@ pub struct CommandTask<'a> {
     pub framework: &'a FrameworkId,
     /// Its task.
     pub task: &'a TaskId,
+}
+
+/// What an isolator did with a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsolationStep {
+    /// It has prepared the container.
+    Prepared,
+    /// It was given other limits of the container.
+    Updated,
+    /// It has found a limit exceeded, and the agent is told.
+    Limited,
+    /// It has cleaned up after the container.
+    CleanedUp,
 }
 
 /// The content of an event.
@@ -113,6 +127,27 @@ pub enum EventKind<'a> {
         agent: &'a str,
         /// The container.
         container: &'a ContainerId,
+    },
+    /// An isolator of an agent has handled a request about a container, or found its limit exceeded.
+    Isolated {
+        /// The agent's node.
+        agent: &'a str,
+        /// The isolator.
+        isolator: &'a str,
+        /// The container.
+        container: &'a ContainerId,
+        /// What it did.
+        step: IsolationStep,
+    },
+    /// An isolator was told the containers that run since an earlier process of its agent, and has
+    /// removed the remains of all others.
+    IsolatorRecovered {
+        /// The agent's node.
+        agent: &'a str,
+        /// The isolator.
+        isolator: &'a str,
+        /// The containers.
+        containers: &'a BTreeSet<ContainerId>,
     },
     /// An agent's machine became busy with other work, or is no longer busy.
     MachineBusy {

@@ -30,7 +30,7 @@ pub mod synthetic_agents;
 mod watch;
 pub mod world;
 
-pub use bug::{Bug, Forged, Tampering};
+pub use bug::{Bug, ContainerBug, Forged, Tampering};
 pub use checkers::checker::{Checker, Violation};
 pub use event::{Event, EventKind, SeenMessage};
 pub use report::tally::Tally;

@@ -15,7 +15,7 @@ use runtime::observe::tap::{Fate, Kind, Passing, Tap, Way};
 use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
-use crate::bug::{Bug, Forged, Tampering};
+use crate::bug::{Bug, ContainerBug, Forged, Tampering};
 use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind, SeenMessage};
 use crate::report::describe;
@@ -180,6 +180,12 @@ impl Watch {
         if !self.state().doomed.contains(node) {
             self.fact(what);
         }
+    }
+
+    /// Whether this bug of agents is planted.
+    pub fn has_bug(&self, bug: ContainerBug) -> bool {
+        let state = self.state();
+        state.bug.as_ref().is_some_and(|planted| planted.is(bug))
     }
 
     /// The number of the next registry request.

@@ -403,9 +403,9 @@ fn every_fault_kind_has_an_effect() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
         // A single run may lack a busy machine with lent resources.
         let tallies = [5, 6].map(|seed| play(&scenario(seed, Profile::All, wiring)).tally);
-        let mut traces = [0; 9];
+        let mut traces = [0; 10];
         for tally in &tallies {
-            assert_eq!(tally.faults.len(), 15, "{tally:#?}");
+            assert_eq!(tally.faults.len(), 16, "{tally:#?}");
             let of_run = [
                 tally.failovers,
                 tally.crashes,
@@ -416,6 +416,7 @@ fn every_fault_kind_has_an_effect() {
                 tally.disk_failures,
                 tally.executors_killed,
                 tally.corrections,
+                tally.limited,
             ];
             for (sum, count) in traces.iter_mut().zip(of_run) {
                 *sum += count;

@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `checker` | the trait of a checker |
+//! | `containers` | isolation of containers, nested ones, task groups |
 //! | `fixture` | events made by hand, for tests of checkers |
 //! | `maintenance` | nothing is offered or launched on a machine that is down |
 //! | `masters` | leadership, group, registry, membership, standby schedulers |
@@ -28,6 +29,7 @@
 //! checker waits for the master to show that the link held, or does not judge.
 
 pub mod checker;
+mod containers;
 #[cfg(test)]
 mod fixture;
 mod maintenance;
@@ -39,6 +41,8 @@ pub(crate) mod resources;
 mod subscriptions;
 pub(crate) mod tasks;
 
+pub use containers::groups::TaskGroups;
+pub use containers::isolation::ContainerIsolation;
 pub use maintenance::Maintenance;
 pub use masters::deposed::Deposed;
 pub use masters::group::Group;
@@ -90,6 +94,8 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(PerTerm::<Offers>::default()),
         Box::new(Recovery::default()),
         Box::new(Launches::default()),
+        Box::new(ContainerIsolation::default()),
+        Box::new(TaskGroups::default()),
         Box::new(PerTerm::<Subscriptions>::default()),
         Box::new(Standbys::default()),
         Box::new(NoPanics::default()),

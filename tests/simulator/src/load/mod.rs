@@ -20,7 +20,8 @@
 //! | `own` | `ads`, 2 | in its own executors of several tasks; one in 50 crashes its executor |
 //! | `picky` | `*` and `web/picky`, 1 | run for 1 to 5 minutes; two of three offers are declined |
 //!
-//! `picky` also keeps one offer in ten until it is rescinded.
+//! `picky` also keeps one offer in ten until it is rescinded. `service`, `batch` and `spare` launch
+//! one in four of their launches as a task group, in the default executor.
 //!
 //! Each framework has a target number of tasks (a fair part of two tasks an agent, from
 //! [`TARGET_MIN`] to [`TARGET_MAX`]). It launches one to three tasks on an offer, at most half of
@@ -132,6 +133,11 @@ impl Manner {
     /// Whether its executors outlive their agent's process.
     pub fn checkpoints(self) -> bool {
         matches!(self, Self::Service | Self::Spare | Self::Own)
+    }
+
+    /// Whether it launches some tasks as groups.
+    pub fn has_groups(self) -> bool {
+        matches!(self, Self::Service | Self::Batch | Self::Spare)
     }
 
     /// Whether it has a standby scheduler on another machine.

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use executor_driver::environment;
 use protocol::message::scheduler::{Lost, Subscribed};
 use protocol::message::standby::StandingBy;
 use protocol::{
-    CommandInfo, ExecutorId, ExecutorInfo, Filters, Offer, Operation, OperationId, TaskId,
-    TaskInfo, TaskState, TaskStatus,
+    CommandInfo, ExecutorId, ExecutorInfo, ExecutorKind, Filters, Offer, Operation, OperationId,
+    TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -30,6 +31,8 @@ pub type SharedRecord = Arc<Mutex<FrameworkRecord>>;
 
 /// Maximum tasks of one accept.
 const TASKS_AT_ONCE: u64 = 3;
+/// One in this number of launches is a group, if the framework has any.
+const GROUP_ONE_IN: u32 = 4;
 /// Seconds of the filter of a declined offer.
 const REFUSE_SECONDS: std::ops::RangeInclusive<u32> = 5..=60;
 
@@ -144,24 +147,24 @@ impl LoadScheduler {
                 true => &mut regular,
                 false => &mut lent,
             };
-            let tasks = match *wanted == 0 || dislikes {
-                true => Vec::new(),
+            let launch = match *wanted == 0 || dislikes {
+                true => None,
                 false => {
                     let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(*wanted);
-                    self.tasks(&mut record, &offer, count)
+                    self.launch(&mut record, &offer, count)
                 }
             };
-            if tasks.is_empty() && operations.is_empty() {
+            if launch.is_none() && operations.is_empty() {
                 unwanted.push(offer.id);
                 continue;
             }
-            *wanted -= tasks.len() as u64;
-            if !tasks.is_empty() {
+            if let Some(launch) = launch {
+                *wanted -= launch.tasks().len() as u64;
                 self.may_launch_at = now + LAUNCH_EVERY;
-                for task in &tasks {
+                for task in launch.tasks() {
                     record.launched(task.task_id.clone(), task.agent_id.clone());
                 }
-                operations.push(Operation::Launch { tasks });
+                operations.push(launch);
             }
             driver.accept(vec![offer.id], operations, Filters::default());
         }
@@ -187,15 +190,26 @@ impl LoadScheduler {
         named.collect()
     }
 
-    /// The tasks that are wanted and fit into the offer. The first one gets its volumes.
-    fn tasks(&mut self, record: &mut FrameworkRecord, offer: &Offer, count: u64) -> Vec<TaskInfo> {
+    /// The launch of the tasks that are wanted and fit into the offer, several of them sometimes as
+    /// a group. The first one gets its volumes.
+    fn launch(
+        &mut self,
+        record: &mut FrameworkRecord,
+        offer: &Offer,
+        count: u64,
+    ) -> Option<Operation> {
         let mut pool = offer.resources.clone();
-        let executor = match self.manner {
-            Manner::Own => match self.executor(record, offer, &mut pool) {
-                Some(executor) => Some(executor),
-                None => return Vec::new(),
-            },
+        // Agents lend no disk, which a default executor needs.
+        let is_regular = offer.resources.revocable().is_empty();
+        let is_group = self.manner.has_groups() && is_regular && count > 1;
+        let kind = match self.manner {
+            Manner::Own => Some(ExecutorKind::Custom),
+            _ if is_group && self.rng.random_ratio(1, GROUP_ONE_IN) => Some(ExecutorKind::Default),
             _ => None,
+        };
+        let executor = match kind {
+            Some(kind) => Some(self.executor(record, offer, kind, &mut pool)?),
+            None => None,
         };
         let mut tasks = Vec::new();
         for _ in 0..count {
@@ -213,19 +227,30 @@ impl LoadScheduler {
             let Ok(task_id) = TaskId::new(format!("{}-t{number}", self.name)) else {
                 break;
             };
-            let (shell, data) = match executor {
+            let (command, data) = match kind {
                 None => (Some(CommandInfo::shell(command)), Vec::new()),
-                Some(_) => (None, command.into_bytes()),
+                Some(ExecutorKind::Default) => (
+                    Some(command_of_member(record, &task_id, command)),
+                    Vec::new(),
+                ),
+                Some(ExecutorKind::Custom) => (None, command.into_bytes()),
             };
             tasks.push(TaskInfo {
                 name: self.name.clone(),
-                command: shell,
+                command,
                 executor: executor.clone(),
                 data,
                 ..TaskInfo::new(task_id, offer.agent_id.clone(), resources)
             });
         }
-        tasks
+        match executor.filter(|executor| executor.kind == ExecutorKind::Default) {
+            _ if tasks.is_empty() => None,
+            Some(executor) => Some(Operation::LaunchGroup {
+                executor: Box::new(executor),
+                tasks,
+            }),
+            None => Some(Operation::Launch { tasks }),
+        }
     }
 
     /// The framework's executor on this agent: the running one, or a new one with its part of the
@@ -234,21 +259,26 @@ impl LoadScheduler {
         &mut self,
         record: &mut FrameworkRecord,
         offer: &Offer,
+        kind: ExecutorKind,
         pool: &mut Resources,
     ) -> Option<ExecutorInfo> {
         let known = record.executors.get(&offer.agent_id);
         if let Some(known) = known.filter(|own| offer.executor_ids.contains(&own.executor_id)) {
             return Some(known.clone());
         }
-        let resources = take(pool, "cpus:0.1;mem:32")?;
+        let resources = match kind {
+            ExecutorKind::Custom => take(pool, "cpus:0.1;mem:32")?,
+            ExecutorKind::Default => take(pool, "cpus:0.1;mem:32;disk:1")?,
+        };
         let number = record.next_number();
+        let id = ExecutorId::new(format!("{}-e{number}", self.name)).ok()?;
+        let executor = match kind {
+            ExecutorKind::Custom => ExecutorInfo::new(id, CommandInfo::shell("own"), resources),
+            ExecutorKind::Default => ExecutorInfo::default_kind(id, resources),
+        };
         let executor = ExecutorInfo {
             name: self.name.clone(),
-            ..ExecutorInfo::new(
-                ExecutorId::new(format!("{}-e{number}", self.name)).ok()?,
-                CommandInfo::shell("own"),
-                resources,
-            )
+            ..executor
         };
         let agent = offer.agent_id.clone();
         record.executors.insert(agent, executor.clone());
@@ -262,6 +292,17 @@ impl LoadScheduler {
         if full && self.manner != Manner::Picky && !self.life.suppress(true) {
             driver.suppress(BTreeSet::new());
         }
+    }
+}
+
+/// The command of a task in a group, which names its task: the agent does not.
+fn command_of_member(record: &FrameworkRecord, task: &TaskId, command: String) -> CommandInfo {
+    let framework = record.id.iter().map(ToString::to_string);
+    let framework = framework.map(|id| (environment::FRAMEWORK_ID.to_owned(), id));
+    let task = (environment::TASK_ID.to_owned(), task.to_string());
+    CommandInfo {
+        environment: framework.chain([task]).collect(),
+        ..CommandInfo::shell(command)
     }
 }
 

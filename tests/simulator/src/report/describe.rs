@@ -12,7 +12,7 @@ use protocol::message::scheduler::{
     StatusChanged,
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
-use protocol::{Operation, TaskInfo, TaskStatus};
+use protocol::{ContainerId, Operation, TaskInfo, TaskStatus};
 
 use crate::event::{CommandTask, EventKind, RegistryCaller, SeenMessage};
 use crate::linear::RegistryModel;
@@ -146,6 +146,20 @@ pub fn fact(what: &EventKind<'_>) -> String {
         EventKind::ProcessEnded { agent, container } => format!("{agent} runs {container} no more"),
         EventKind::ExecutorKilled { agent, container } => {
             format!("{container} is killed on {agent}")
+        }
+        EventKind::Isolated {
+            agent,
+            isolator,
+            container,
+            step,
+        } => format!("{isolator} of {agent}: {step:?} {container}"),
+        EventKind::IsolatorRecovered {
+            agent,
+            isolator,
+            containers,
+        } => {
+            let containers: Vec<&str> = containers.iter().map(ContainerId::as_str).collect();
+            format!("{isolator} of {agent} recovers [{}]", containers.join(", "))
         }
         EventKind::MachineBusy { agent, busy: true } => format!("{agent} is busy with other work"),
         EventKind::MachineBusy { agent, .. } => format!("{agent} is busy with other work no more"),

@@ -15,7 +15,7 @@ use crate::scenario::{Fault, FaultKind, Step};
 pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `crash_process AGENT` (its machine goes on), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `packet_faults NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, `rewind MASTER` (its disk is put back to what it was), \
-     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `panic MASTER` (of a group: the actor alone), `change_quotas MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `isolation AGENT` (isolators fail), `lie MASTER` (its sorter answers nonsense), `panic MASTER` (of a group: the actor alone), `change_quotas MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
 /// Maximum drift of a clock in millionths: half as fast again, or half as fast.
@@ -55,6 +55,7 @@ impl FaultKind {
             | Self::Drift { node, .. }
             | Self::KillExecutor { node }
             | Self::Busy { node }
+            | Self::Isolation { node }
             | Self::Lie { node }
             | Self::Panic { node }
             | Self::ChangeQuotas { node }
@@ -94,6 +95,7 @@ impl FaultKind {
             ["failing_disk", node] => Self::FailingDisk { node: name(node) },
             ["kill_executor", node] => Self::KillExecutor { node: name(node) },
             ["busy", node] => Self::Busy { node: name(node) },
+            ["isolation", node] => Self::Isolation { node: name(node) },
             ["lie", node] => Self::Lie { node: name(node) },
             ["panic", node] => Self::Panic { node: name(node) },
             ["change_quotas", node] => Self::ChangeQuotas { node: name(node) },
@@ -265,6 +267,7 @@ mod tests {
             },
             FaultKind::KillExecutor { node: node() },
             FaultKind::Busy { node: node() },
+            FaultKind::Isolation { node: node() },
             FaultKind::Lie { node: node() },
             FaultKind::Panic { node: node() },
             FaultKind::ChangeQuotas { node: node() },

@@ -65,6 +65,7 @@ impl Tally {
             processes,
             executors_killed,
             agents_fallen,
+            limited,
             containers_back,
             corrections,
             revocations,
@@ -97,6 +98,7 @@ impl Tally {
             (processes, other.processes),
             (executors_killed, other.executors_killed),
             (agents_fallen, other.agents_fallen),
+            (limited, other.limited),
             (containers_back, other.containers_back),
             (corrections, other.corrections),
             (revocations, other.revocations),
@@ -170,8 +172,9 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
                 // operators act only because of faults.
                 "executors" => machines,
                 // It is chance whether a limit is in force during an offer, whether tasks must be
-                // revoked, and whether a machine that is taken down has tasks.
-                "maintenance" | "quotas" | "revocations" => false,
+                // revoked, whether a machine that is taken down has tasks, and whether a task of a
+                // group fails.
+                "groups" | "maintenance" | "quotas" | "revocations" => false,
                 "corrections" => machines && borrows,
                 "agent_resources" => reserves,
                 _ => true,
@@ -258,8 +261,8 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         (
             "yielded",
             format!(
-                "{} tasks on busy machines, {} for guarantees; {} executors killed alone",
-                tally.corrections, tally.revocations, tally.executors_killed
+                "{} tasks on busy machines, {} for guarantees; {} executors killed alone, {} limits exceeded",
+                tally.corrections, tally.revocations, tally.executors_killed, tally.limited
             ),
         ),
         ("faults", of(tally.faults.values().sum(), &tally.faults)),

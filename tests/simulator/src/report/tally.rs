@@ -9,7 +9,7 @@ use protocol::message::scheduler::{OffersMade, OperationChanged, StatusChanged, 
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{OperationState, Reason, TaskStatus};
 
-use crate::event::{Event, EventKind, SeenMessage};
+use crate::event::{Event, EventKind, IsolationStep, SeenMessage};
 use crate::linear::RegistryAnswer;
 use crate::load;
 use crate::report::hash::derived;
@@ -44,6 +44,8 @@ pub struct Tally {
     pub executors_killed: u64,
     /// Agents whose process crashed while the machine continued.
     pub agents_fallen: u64,
+    /// Containers whose isolators found a limit exceeded.
+    pub limited: u64,
     /// Executors and commands that outlived the process of their agent.
     pub containers_back: u64,
     /// Tasks that had to yield on a busy machine, as their agents reported.
@@ -103,6 +105,10 @@ impl Tally {
             EventKind::CommandOutlived { .. } => self.containers_back += 1,
             EventKind::ExecutorKilled { .. } => self.executors_killed += 1,
             EventKind::AgentCrashed { .. } => self.agents_fallen += 1,
+            EventKind::Isolated {
+                step: IsolationStep::Limited,
+                ..
+            } => self.limited += 1,
             EventKind::LogWritten { write, .. } => {
                 self.snapshots += u64::from(write.snapshot.is_some());
             }
@@ -115,6 +121,8 @@ impl Tally {
             | EventKind::RegistryRequested { .. }
             | EventKind::RegistryAnswered { .. }
             | EventKind::LogRead { .. }
+            | EventKind::Isolated { .. }
+            | EventKind::IsolatorRecovered { .. }
             | EventKind::MachineBusy { .. }
             | EventKind::DiskReset { .. }
             | EventKind::MemberState { .. }

@@ -53,6 +53,7 @@ enum Card {
     DeathsEverywhere,
     BusyLender,
     BusyEverywhere,
+    Isolation,
     Rations,
     Maintenance,
     LeaderInMinority,
@@ -100,6 +101,7 @@ const MACHINES: &[Card] = &[
     Card::DeathsEverywhere,
     Card::BusyLender,
     Card::BusyEverywhere,
+    Card::Isolation,
     Card::Rations,
     Card::Maintenance,
 ];
@@ -179,7 +181,9 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
         | Card::FailingDiskOfAgent => agents,
         Card::CrashOfFramework => frameworks,
         Card::Maintenance => agents,
-        Card::DeathOfExecutor | Card::DeathsEverywhere | Card::Rations => agents && frameworks,
+        Card::DeathOfExecutor | Card::DeathsEverywhere | Card::Isolation | Card::Rations => {
+            agents && frameworks
+        }
         Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
         Card::PausedMaster => !load::reads_from_leases(scenario),
         Card::PacketFaultsOfMember
@@ -209,6 +213,7 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         | Card::DeathsEverywhere
         | Card::BusyLender
         | Card::BusyEverywhere
+        | Card::Isolation
         | Card::Rations
         | Card::Maintenance => rng.random_range(0.6..1.0),
         // Long enough that the follower needs a snapshot.
@@ -400,6 +405,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         Card::BusyEverywhere => FaultKind::Busy {
             node: "everyone".to_owned(),
         },
+        Card::Isolation => FaultKind::Isolation { node: agent(rng) },
         Card::Rations => FaultKind::ChangeQuotas { node: master(rng) },
         Card::Maintenance => FaultKind::Maintain { node: agent(rng) },
         Card::BusyLender => {
@@ -466,6 +472,7 @@ mod tests {
                 "wall_jump",
                 "drift",
                 "kill_executor",
+                "isolation",
                 "change_quotas",
                 "maintain",
             ])

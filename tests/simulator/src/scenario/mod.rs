@@ -207,6 +207,12 @@ pub enum FaultKind {
         /// The agent.
         node: String,
     },
+    /// The isolators on the agent's machine answer late, refuse containers, prepare them in a way
+    /// that the launcher cannot carry out, and find limits exceeded.
+    Isolation {
+        /// The agent.
+        node: String,
+    },
     /// The master's sorter gives invalid answers. No profile contains it.
     Lie {
         /// The master.
@@ -276,6 +282,7 @@ impl FaultKind {
             | Self::Drift { node, .. }
             | Self::KillExecutor { node }
             | Self::Busy { node }
+            | Self::Isolation { node }
             | Self::Lie { node }
             | Self::Panic { node }
             | Self::ChangeQuotas { node }
@@ -304,6 +311,7 @@ impl FaultKind {
             Self::Drift { .. } => "drift",
             Self::KillExecutor { .. } => "kill_executor",
             Self::Busy { .. } => "busy",
+            Self::Isolation { .. } => "isolation",
             Self::Lie { .. } => "lie",
             Self::Panic { .. } => "panic",
             Self::ChangeQuotas { .. } => "change_quotas",

@@ -104,6 +104,7 @@ impl World {
             FaultKind::Drift { node, ppm } => self.drift(node, *ppm),
             FaultKind::KillExecutor { node } => self.kill_executor(node),
             FaultKind::Busy { node } => self.occupy(node, true),
+            FaultKind::Isolation { node } => self.disturb_isolation(node, 1),
             FaultKind::Lie { node } => {
                 self.with_member(node, |member| member.sorter_faults.change(true))
             }
@@ -171,6 +172,7 @@ impl World {
                 member.doomed.set(member.doomed.get().saturating_sub(1));
             }),
             FaultKind::Busy { node } => self.occupy(node, false),
+            FaultKind::Isolation { node } => self.disturb_isolation(node, -1),
             FaultKind::Lie { node } => {
                 self.with_member(node, |member| member.sorter_faults.change(false))
             }
@@ -312,6 +314,16 @@ impl World {
             let machine = member.machine.as_ref();
             let killed = machine.is_some_and(|one| one.kill_one(chance));
             member.doomed.set(member.doomed.get() + u32::from(!killed));
+        });
+    }
+
+    /// Adds or removes a fault of the isolators on the agent's machine.
+    fn disturb_isolation(&self, name: &str, more: i32) {
+        self.with_member(name, |member| {
+            member.isolation_faults += more;
+            if let Some(machine) = &member.machine {
+                machine.isolation().set_faulty(member.isolation_faults > 0);
+            }
         });
     }
 

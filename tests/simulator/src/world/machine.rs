@@ -28,11 +28,13 @@ use runtime::{Clock, Instant, NodeId, Role};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::bug::ContainerBug;
 use crate::event::{CommandTask, EventKind};
 use crate::load::command::Command;
 use crate::report::hash::derived;
 use crate::world::command::{self, KILLED};
 use crate::world::executor;
+use crate::world::isolator::{self, MachineIsolation};
 use crate::world::process::Process;
 use crate::world::sim_env::SimEnv;
 
@@ -70,6 +72,7 @@ struct Shared {
     env: SimEnv,
     agent: Rc<str>,
     births: Births,
+    isolation: MachineIsolation,
     running: RefCell<BTreeMap<ContainerId, Running>>,
     /// Containers that outlive their agent, and whose end no agent has stored.
     outliving: RefCell<BTreeSet<ContainerId>>,
@@ -122,6 +125,7 @@ impl Machine {
             env: env.clone(),
             agent: agent.into(),
             births: Births::default(),
+            isolation: MachineIsolation::new(&env.watch, agent),
             running: RefCell::default(),
             outliving: RefCell::default(),
             events: RefCell::default(),
@@ -177,7 +181,8 @@ impl Machine {
             let outliving = shared.outliving.borrow();
             let running = shared.running.borrow();
             let ending = running.keys().filter(|id| !outliving.contains(*id));
-            ending.cloned().collect()
+            // A nested container ends before its parent.
+            ending.rev().cloned().collect()
         };
         for container in ending {
             shared.remove(&container);
@@ -215,6 +220,11 @@ impl Machine {
                 })
             })
         }
+    }
+
+    /// What isolators have prepared on it.
+    pub fn isolation(&self) -> &MachineIsolation {
+        &self.0.isolation
     }
 
     /// Sets whether it is busy with other work.
@@ -388,6 +398,7 @@ impl Shared {
             self.outliving.borrow_mut().insert(container.clone());
         }
         let started = match &request.program {
+            _ if isolator::is_impossible(&request.plan) => Err("it cannot be isolated".to_owned()),
             ContainerProgram::Executor(_) => self.launch_executor(&request),
             ContainerProgram::Command(command) => self.launch_command(&request, command),
             ContainerProgram::Group => {
@@ -414,11 +425,7 @@ impl Shared {
         let (shared, id) = (self.clone(), container.clone());
         let end = async move {
             let is_ordered = killed.await.unwrap_or(false);
-            let running = shared.running.borrow();
-            let inside = running.keys().filter(|one| one.is_inside(&id));
-            let inside: Vec<ContainerId> = inside.cloned().collect();
-            drop(running);
-            for nested in inside {
+            for nested in shared.inside(&id) {
                 if shared.remove(&nested) {
                     shared.tell(LauncherEvent::Exited {
                         container_id: nested,
@@ -474,7 +481,16 @@ impl Shared {
         command: &CommandInfo,
     ) -> Result<(), String> {
         let container = request.container_id.clone();
-        let variable = |name| request.environment.get(name).cloned().unwrap_or_default();
+        let parent = container.parent();
+        if parent.is_some_and(|parent| !self.running.borrow().contains_key(&parent)) {
+            return Err("its parent has ended".to_owned());
+        }
+        // The load names the task of a nested container in its command.
+        let variable = |name| {
+            let own = request.environment.get(name);
+            let given = own.or_else(|| command.environment.get(name));
+            given.cloned().unwrap_or_default()
+        };
         let framework = FrameworkId::new(variable(environment::FRAMEWORK_ID));
         let task = TaskId::new(variable(environment::TASK_ID));
         let (Ok(framework), Ok(task)) = (framework, task) else {
@@ -527,6 +543,16 @@ impl Shared {
         };
         self.oversee(container, end);
         Ok(())
+    }
+
+    /// The containers that end with this one.
+    fn inside(&self, container: &ContainerId) -> Vec<ContainerId> {
+        if self.env.watch.has_bug(ContainerBug::SurvivingNested) {
+            return Vec::new();
+        }
+        let running = self.running.borrow();
+        let inside = running.keys().filter(|one| one.is_inside(container));
+        inside.cloned().collect()
     }
 
     /// Adds a container. Returns its process id, and the receiver of a kill.

@@ -5,6 +5,7 @@
 //! | `disk` | the disks of simulated machines |
 //! | `executor` | the executor, which runs the tasks' commands in virtual time |
 //! | `inject` | the application of faults |
+//! | `isolator` | an agent's isolators, which report what they are asked to do |
 //! | `machine` | an agent's launcher without real processes |
 //! | `network` | the network between machines, and its faults |
 //! | `observer` | wrappers around a master's registry and log that report to the watch |
@@ -23,6 +24,7 @@ pub mod command;
 pub(crate) mod disk;
 pub mod executor;
 pub mod inject;
+pub(crate) mod isolator;
 pub(crate) mod machine;
 pub(crate) mod network;
 mod observer;
@@ -107,6 +109,8 @@ struct Member {
     drift: i32,
     /// The number of faults that keep its machine busy.
     busy: u32,
+    /// The number of faults of the isolators on its machine.
+    isolation_faults: i32,
     /// The number of executors on its machine that are to die right after their start.
     doomed: Rc<Cell<u32>>,
     /// The number of faults that make its sorter invalid.
@@ -167,6 +171,7 @@ impl World {
                 wall: 0,
                 drift: 0,
                 busy: 0,
+                isolation_faults: 0,
                 doomed: Rc::default(),
                 sorter_faults: SorterFaults::default(),
                 slow: Duration::ZERO,
@@ -250,6 +255,7 @@ impl World {
         if role == Role::Agent && member.machine.is_none() {
             let machine = Machine::start(&shared.env, name, &member.doomed);
             machine.set_busy(member.busy > 0);
+            machine.isolation().set_faulty(member.isolation_faults > 0);
             member.machine = Some(machine);
             member.boots += 1;
         }

@@ -256,7 +256,10 @@ pub fn agent(env: &SimEnv, parts: AgentParts<'_>, stop: Stop) -> Service {
     let started = (|| {
         let place = env.join(&node, name).map_err(words)?;
         let config = settings.check_on(&host).map_err(words)?;
-        let advisers = advisers(&node, equipment, machine).map_err(words)?;
+        let modules = Modules {
+            isolators: machine.isolation().start(&node).map_err(words)?,
+            ..advisers(&node, equipment, machine).map_err(words)?
+        };
         let kept = disk.clone();
         let open = Arc::new(move || Ok(Box::new(kept.open()?) as Box<dyn Store>));
         let of_executors = disk.clone();
@@ -265,7 +268,7 @@ pub fn agent(env: &SimEnv, parts: AgentParts<'_>, stop: Stop) -> Service {
         let work_dir = WorkDir::simulated(config.work_dir(), Arc::new(disk.clone()), open)
             .with_executor_checkpoints(open_executors, boot);
         let sampler = machine.sampler(&env.clock);
-        let started = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler);
+        let started = ::agent::start_with(&node, config, work_dir, launcher, modules, sampler);
         Ok((started.map_err(words)?, place))
     })();
     let (started, place) = match started {

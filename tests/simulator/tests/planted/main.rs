@@ -7,6 +7,7 @@
     reason = "a test may end by a panic"
 )]
 
+mod containers;
 mod group;
 mod operators;
 
@@ -95,11 +96,17 @@ fn check(
     words: &str,
     bug: impl FnMut(&SeenMessage<'_>) -> Tampering + Send + 'static,
 ) {
+    let bug = Bug::new(checker.name(), bug);
+    check_bug(scenario, checker, words, bug);
+}
+
+/// The same for any bug.
+fn check_bug(scenario: &Scenario, checker: impl Checker + 'static, words: &str, bug: Bug) {
     let name = checker.name();
     let judged = judgements_without_a_bug(scenario);
     let judged = judged.get(name).copied().unwrap_or(0);
     assert!(judged > 0, "{name} has judged nothing");
-    let broken = run(scenario, vec![Box::new(checker)], Some(Bug::new(name, bug)));
+    let broken = run(scenario, vec![Box::new(checker)], Some(bug));
     let recent = broken.recent.join("\n");
     let violation = broken.violation;
     let violation = violation.unwrap_or_else(|| panic!("the bug is not found:\n{recent}"));

@@ -4,7 +4,8 @@
 //! for each task of its executor whose end the agent has not received from the executor. The
 //! agent's next terminal state must then be that of a task without executor (`TASK_FAILED` for
 //! `EXECUTOR_TERMINATED`), or of a preempted one (`TASK_GONE`, or `TASK_LOST` for frameworks
-//! without it, for `CONTAINER_PREEMPTED`). It must be sent by the end of the recovery, within the
+//! without it, for `CONTAINER_PREEMPTED`), or of one that has exceeded a limit, if an isolator has
+//! found that (`TASK_FAILED` for `CONTAINER_LIMITATION_MEMORY`). It must be sent by the end of the recovery, within the
 //! agents' resend times. A command's container counts as an executor that dies unless its command
 //! ends.
 //!
@@ -26,7 +27,7 @@ use runtime::Role;
 
 use crate::checkers::checker::{Checker, Violation};
 use crate::checkers::{UNDER_WAY, broken};
-use crate::event::{CommandTask, Event, EventKind, SeenMessage};
+use crate::event::{CommandTask, Event, EventKind, IsolationStep, SeenMessage};
 use crate::world::executor;
 
 /// Maximum time of the report after an agent's registration: earlier updates in a task's stream are
@@ -69,6 +70,8 @@ pub struct Executors {
     /// Tasks that each agent was told to drop.
     disowned: BTreeSet<Key>,
     over: BTreeSet<(String, FrameworkId)>,
+    /// Containers that have exceeded a limit.
+    limited: BTreeSet<ContainerId>,
     recovery: Option<Duration>,
     judgements: u64,
 }
@@ -124,7 +127,11 @@ impl Executors {
             self.command_ended(status.container_id.as_ref(), &key.1);
             if let Some(owed) = self.owed.remove(&key) {
                 self.judgements += 1;
-                return fits(status, owed.lost_agent).then_some(()).ok_or_else(|| {
+                let is_limited = status.reason == Some(Reason::ContainerLimitationMemory)
+                    && status.state == TaskState::Failed
+                    && self.is_limited(&owed.container);
+                let fits = is_limited || fits(status, owed.lost_agent);
+                return fits.then_some(()).ok_or_else(|| {
                     format!(
                         "{} says that task {} of {} is {} ({:?}), but its executor, in container {}, died at {:?}",
                         observed.from, key.1, key.0, status.state, status.reason, owed.container, owed.died
@@ -133,6 +140,11 @@ impl Executors {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has exceeded a limit, or the container in which it is nested.
+    fn is_limited(&self, container: &ContainerId) -> bool {
+        self.limited.contains(container) || self.limited.contains(&container.outermost())
     }
 
     fn command_started(&mut self, started: CommandTask<'_>) {
@@ -239,6 +251,11 @@ impl Checker for Executors {
             }
             EventKind::CommandStarted(started) => self.command_started(started),
             EventKind::CommandEnded(ended) => self.command_ended(Some(ended.container), ended.task),
+            EventKind::Isolated {
+                container,
+                step: IsolationStep::Limited,
+                ..
+            } => drop(self.limited.insert(container.clone())),
             EventKind::ProcessEnded { container, .. } => self.died(container, event.at),
             EventKind::FaultsOver => self.recovery = Some(event.at),
             _ => {}
