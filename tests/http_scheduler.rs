@@ -177,7 +177,7 @@ fn task_runs_to_its_end_in_json_and_protobuf() {
         assert_eq!(states, ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]);
         scheduler.send(json!({"type": "TEARDOWN"}));
         // The stream ends without an error.
-        while let Some(event) = scheduler.events.next() {
+        for event in scheduler.events.by_ref() {
             assert_ne!(event.r#type, Some(EventType::Error), "{event:?}");
         }
     }
@@ -586,7 +586,7 @@ fn stopping_a_master_ends_no_framework() {
     scheduler.send(offer.launch(&[offer.task("t", "exec sleep 1000")]));
     scheduler.until("TASK_RUNNING");
     cluster.process.signal("TERM");
-    while let Some(event) = scheduler.events.next() {
+    for event in scheduler.events.by_ref() {
         assert_ne!(event.r#type, Some(EventType::Error), "{event:?}");
     }
     cluster.process.wait();

@@ -288,16 +288,19 @@ pub struct Events<E> {
     of: PhantomData<E>,
 }
 
+/// Ends when the stream has ended or broken. Panics after [`PATIENCE`] without an event.
+impl<E: Message + Default> Iterator for Events<E> {
+    type Item = E;
+
+    fn next(&mut self) -> Option<E> {
+        self.next_before("the end of its use")
+    }
+}
+
 impl<E: Message + Default> Events<E> {
     /// The value of a header of the answer; `name` is in lower case.
     pub fn header(&self, name: &str) -> Option<String> {
         header(&self.head, name)
-    }
-
-    /// The next event; `None` when the stream has ended or broken. Panics after [`PATIENCE`].
-    #[allow(clippy::should_implement_trait)] // No adapter of iterators is wanted here.
-    pub fn next(&mut self) -> Option<E> {
-        self.next_before("the end of its use")
     }
 
     fn next_before(&mut self, what: &str) -> Option<E> {

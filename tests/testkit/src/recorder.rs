@@ -86,6 +86,11 @@ impl Notes {
         self.0.lock().unwrap().clone()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The number of notes.
     #[allow(clippy::len_without_is_empty)] // No test asks.
     pub fn len(&self) -> usize {

@@ -208,7 +208,7 @@ fn power_failure_is_noticed_by_timeout_and_restart_by_reset() {
         assert!(!network.power_off(address(1)), "it is unplugged already");
         drop((served, master));
         let before = clock.now();
-        while notes.len() == 0 {
+        while notes.is_empty() {
             clock.sleep(SECOND).await;
         }
         let took = clock.now() - before;
