@@ -283,7 +283,6 @@ fn failed_recovery_of_an_isolator_is_repeated() {
 }
 
 /// Found by the simulator: an isolator was told that a container runs after it had cleaned up.
-// Covers 5.3; 5.5 in part: orphans.
 #[test]
 fn clean_up_waits_until_all_isolators_are_recovered() {
     let late = FakeIsolator {
