@@ -38,7 +38,7 @@ pub fn proc_sampler() -> Sampler {
 
 type Answer = Result<ResourceUsage, UsageUnavailable>;
 
-/// Requests the sums of the last measurement, if it is at most [`RECENT`] old.
+/// Requests the sums of the last measurement, if it is at most ten seconds old.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Option<MeasuredUse>")]
 pub struct RecentUse;

@@ -257,25 +257,9 @@ impl IsolationFlags {
         let adds_cni =
             self.network_cni_config_dir.is_some() && !named.clone().any(|name| name == cni);
         let named = named.chain(adds_cni.then_some(cni));
-        let named = named.filter(|name| !name.is_empty());
-        let is_plain = |name: &str| name.starts_with("posix/") || name == "filesystem/posix";
-        let (mut names, mut left_out) = (Vec::new(), Vec::new());
-        for name in named {
-            let reason = match (launcher, report.get(name)) {
-                // Unknown names are refused at the start.
-                (_, None) | (LauncherName::Linux, Some(Ok(()))) => None,
-                (LauncherName::Posix, _) if is_plain(name) => None,
-                (LauncherName::Posix, Some(Ok(()))) => Some("--launcher=posix".to_owned()),
-                (_, Some(Err(reason))) => Some(reason.clone()),
-            };
-            match reason {
-                None => names.push(name.to_owned()),
-                Some(reason) => left_out.push(format!("{name} ({reason})")),
-            }
-        }
-        if !left_out.is_empty() {
-            let left_out = left_out.join(", ");
-            tracing::warn!("containers are not isolated by {left_out}");
+        let (names, warning) = choose(named, launcher, &report);
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
         }
         let launcher = match launcher {
             LauncherName::Linux => "linux",
@@ -375,5 +359,68 @@ impl IsolationFlags {
                 Err(reason) => out!("{name:18} no: {reason}"),
             }
         }
+    }
+}
+
+/// The isolators that this host can run, and the warning that lists the others with reasons.
+fn choose<'a>(
+    named: impl Iterator<Item = &'a str>,
+    launcher: LauncherName,
+    report: &BTreeMap<&str, Result<(), String>>,
+) -> (Vec<String>, Option<String>) {
+    let is_plain = |name: &str| name.starts_with("posix/") || name == "filesystem/posix";
+    let (mut names, mut left_out) = (Vec::new(), Vec::new());
+    for name in named.filter(|name| !name.is_empty()) {
+        let reason = match (launcher, report.get(name)) {
+            // Unknown names are refused at the start.
+            (_, None) | (LauncherName::Linux, Some(Ok(()))) => None,
+            (LauncherName::Posix, _) if is_plain(name) => None,
+            (LauncherName::Posix, Some(Ok(()))) => Some("--launcher=posix".to_owned()),
+            (_, Some(Err(reason))) => Some(reason.clone()),
+        };
+        match reason {
+            None => names.push(name.to_owned()),
+            Some(reason) => left_out.push(format!("{name} ({reason})")),
+        }
+    }
+    let warning = format!("containers are not isolated by {}", left_out.join(", "));
+    (names, (!left_out.is_empty()).then_some(warning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_warning_lists_the_lost_isolators() {
+        let report = BTreeMap::from([
+            ("posix/cpu", Ok(())),
+            ("cgroups/cpu", Err("it needs root".to_owned())),
+            ("namespaces/pid", Ok(())),
+        ]);
+        let chosen = |launcher, names: &str| {
+            let (names, warning) = choose(names.split(','), launcher, &report);
+            (names.join(","), warning.unwrap_or_default())
+        };
+        let of = |names: &str, warning: &str| (names.to_owned(), warning.to_owned());
+        let all = "posix/cpu,cgroups/cpu,namespaces/pid,other";
+        assert_eq!(
+            chosen(LauncherName::Linux, all),
+            of(
+                "posix/cpu,namespaces/pid,other",
+                "containers are not isolated by cgroups/cpu (it needs root)"
+            )
+        );
+        assert_eq!(
+            chosen(LauncherName::Posix, all),
+            of(
+                "posix/cpu,other",
+                "containers are not isolated by cgroups/cpu (it needs root), namespaces/pid (--launcher=posix)"
+            )
+        );
+        assert_eq!(
+            chosen(LauncherName::Posix, "posix/cpu"),
+            of("posix/cpu", "")
+        );
     }
 }
