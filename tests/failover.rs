@@ -95,12 +95,8 @@ fn restarted_agent_is_usable_and_old_processes_are_gone() {
     gone(98743);
     let _agent = Running::start(&mut command);
     let lost = scripted.state("old", TaskState::Lost);
-    assert_eq!(lost.reason, Some(Reason::AgentRemoved), "{lost:?}");
-    let agent = scripted.wait_for("the loss of the agent", |callback| match callback {
-        Callback::Lost(lost) => Some(lost.agent_id.clone()),
-        _ => None,
-    });
-    assert_eq!(agent, offer.agent_id);
+    assert_eq!(lost.reason, Some(Reason::Reconciliation), "{lost:?}");
+    assert_eq!(lost.agent_id, Some(offer.agent_id));
     drop(scripted); // It is offered the agent again, and would keep it.
     let run = cluster.output(["run", "--", "true"]);
     assert!(run.status.success(), "{}", stderr(&run));

@@ -159,22 +159,7 @@ fn volume_outlives_its_task_and_agent_until_destroyed() {
     agent.wait();
     let _agent = Running::start(&mut command);
     let expected = parse("cpus:4;mem:1024;disk:924") + reserved("disk:36") + volumes.clone();
-    let dead = offer.agent_id;
-    let offer = offered(&mut ads, |offer| {
-        offer.agent_id != dead && has(offer) == expected
-    });
-    let mut reader = task(
-        "reader",
-        &offer,
-        "cpus:1;mem:32",
-        "grep -q content data/file",
-    );
-    reader.resources += volumes.allocate(&"ads".parse().expect("a role"));
-    let launch = Operation::Launch {
-        tasks: vec![reader],
-    };
-    ads.operate(&offer, vec![launch]);
-    ads.state("reader", TaskState::Finished);
+    read_back(&mut ads, &volumes, |offer| has(offer) == expected);
 
     let offer = offered(&mut ads, |offer| has(offer) == expected);
     let destroy = step("d", Conversion::Destroy { volumes });
@@ -206,6 +191,32 @@ fn offered(scripted: &mut ScriptedFramework, wanted: impl Fn(&Offer) -> bool) ->
         }
         scripted.decline(vec![offer.id], NO_FILTER);
     }
+}
+
+/// Reads the file of a volume by a task on a restarted agent.
+fn read_back(ads: &mut ScriptedFramework, volume: &Resources, wanted: impl Fn(&Offer) -> bool) {
+    for attempt in 0..5 {
+        let offer = offered(ads, &wanted);
+        let name = format!("reader{attempt}");
+        let line = "grep -q content data/file";
+        let mut reader = task(&name, &offer, "cpus:1;mem:32", line);
+        reader.resources += volume.allocate(&"ads".parse().expect("a role"));
+        let tasks = vec![reader];
+        ads.operate(&offer, vec![Operation::Launch { tasks }]);
+        let ended = ads.wait_for("the reader's end", |callback| match callback {
+            Callback::Status(status) if status.task_id.as_str() == name => {
+                status.state.is_terminal().then_some(status.state)
+            }
+            _ => None,
+        });
+        match ended {
+            TaskState::Finished => return,
+            // The offer may be from before the agent's restart.
+            TaskState::Lost | TaskState::Dropped => {}
+            other => panic!("{other}"),
+        }
+    }
+    panic!("no reader has run");
 }
 
 /// Operations applied only at the master are rolled back, with those that depend on them.
@@ -292,20 +303,6 @@ fn volume_keeps_its_content_when_resized() {
     agent.signal("KILL");
     agent.wait();
     let _agent = Running::start(&mut command);
-    let dead = offer.agent_id;
-    let offer = offered(&mut ads, |offer| {
-        offer.agent_id != dead && has(offer) == all("disk:10", 90)
-    });
-    let mut reader = task(
-        "reader",
-        &offer,
-        "cpus:1;mem:32",
-        "grep -q content data/file",
-    );
-    reader.resources += Resources::from(volume("v", 90)).allocate(&"ads".parse().expect("a role"));
-    let launch = Operation::Launch {
-        tasks: vec![reader],
-    };
-    ads.operate(&offer, vec![launch]);
-    ads.state("reader", TaskState::Finished);
+    let resized = Resources::from(volume("v", 90));
+    read_back(&mut ads, &resized, |offer| has(offer) == all("disk:10", 90));
 }

@@ -59,10 +59,11 @@ pub(super) async fn call(
     match call {
         NestedCall::Launch(launch) => launch_nested(pages, &asked, *launch).await,
         NestedCall::Wait(id) => {
+            let is_nested = asked.call.r#type == Some(CallType::WaitNestedContainer);
             asked.answer_any_time();
             let waited = pages.agent.nested(WaitNested(id.clone())).await;
             match waited.map_err(unavailable)? {
-                Ok(status) => Ok(answer(asked.accept()?, &end(&asked, status))),
+                Ok(status) => Ok(answer(asked.accept()?, &end(is_nested, status))),
                 Err(Unknown) => Err(not_found(format!("Container {id} cannot be found"))),
             }
         }
@@ -142,10 +143,10 @@ fn disabled() -> Refusal {
     failed("I/O switchboard server was disabled for this container")
 }
 
-/// The answer of a wait.
-fn end(asked: &ReceivedCall<Call>, status: Option<i32>) -> Answer {
+/// The answer of a wait, by the older or the newer name of the call.
+fn end(is_nested: bool, status: Option<i32>) -> Answer {
     let mut answer = Answer::default();
-    if asked.call.r#type == Some(CallType::WaitNestedContainer) {
+    if is_nested {
         answer.r#type = Some(ResponseType::WaitNestedContainer);
         answer.wait_nested_container = Some(Box::new(ResponseWaitNestedContainer {
             exit_status: status,

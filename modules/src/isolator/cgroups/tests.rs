@@ -256,7 +256,7 @@ fn pressure_is_read_again_after_a_container_has_run() {
         let isolator = start(&node, trees);
         isolator.prepare(config("c", "cpus:1")).await.unwrap();
         let now = |ticks: u32, micros: u32| {
-            fake.write("cpu/mesos/c/cpuacct.stat", &format!("user {ticks}\n"));
+            fake.write("cpu/mesos/c/cpuacct.usage", &format!("{ticks}\n"));
             let text = format!("some avg10=0.00 total={micros}\n");
             fake.write("unified/mesos/c/memory.pressure", &text);
             isolator.measure(vec![id("c")])
@@ -274,6 +274,9 @@ fn pressure_is_read_again_after_a_container_has_run() {
             let found = some(f64::from(found));
             assert_eq!(measured[&id("c")].mem_pressure, found, "{ticks} {micros}");
         }
+        node.clock().sleep(Duration::from_secs(5)).await;
+        let measured = now(8, 6_000_000).await.unwrap();
+        assert_eq!(measured[&id("c")].mem_pressure, some(6.0), "it only waits");
     });
 }
 
