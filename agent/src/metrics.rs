@@ -23,7 +23,7 @@ pub struct Counts {
     pub container_launch_errors: u64,
     /// Containers that could not be cleaned up completely.
     pub container_destroy_errors: u64,
-    /// Containers whose root file system could not be removed.
+    /// Containers with a root file system that could not be removed.
     pub remove_container_errors: u64,
     /// Status updates accepted from executors.
     pub valid_status_updates: u64,

@@ -273,7 +273,7 @@ fn failed_recovery_of_an_isolator_is_repeated() {
         isolated(std::slice::from_ref(&cgroups)),
         |world| async move {
             world.advance(1).await;
-            // It would remove what is prepared meanwhile.
+            // A late recovery would clean up after a new container.
             assert_eq!(world.master.registrations(), 0);
             world.advance(5).await;
             assert_eq!(cgroups.take_requests(), ["recover 0"; 3]);
@@ -282,7 +282,7 @@ fn failed_recovery_of_an_isolator_is_repeated() {
     );
 }
 
-/// Found by the simulator: an isolator was told that a container runs after it had cleaned up.
+/// Found by the simulator: the recovery listed a container as running after its clean-up.
 #[test]
 fn clean_up_waits_until_all_isolators_are_recovered() {
     let late = FakeIsolator {

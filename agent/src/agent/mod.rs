@@ -433,8 +433,8 @@ impl Actor for Agent {
             return self.register(ctx);
         }
         // Waits for the executors of an earlier process, so that the master gets a complete
-        // inventory, and for the isolators: their recovery removes what it is not told of, a new
-        // container too.
+        // inventory, and for the isolators: their recovery cleans up after all containers that it
+        // does not list, new ones too.
         self.recovering = true;
         let recovered = self.containerizer.ask(WhenRecovered, Patience::WhileLinked);
         ctx.then(recovered, |this, recovered, ctx| {

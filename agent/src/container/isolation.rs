@@ -35,7 +35,7 @@ pub(super) struct Isolation {
     /// Whether the isolators know the containers of an earlier agent process.
     is_recovered: bool,
     /// Containers that ended before all isolators were recovered, with their ends unless these are
-    /// handled: no isolator is told that a container runs after it has cleaned up.
+    /// handled: the recovery may still list them as running, which must precede the clean-up.
     postponed: Vec<(ContainerId, Option<ContainerEnd>)>,
 }
 
@@ -373,7 +373,7 @@ impl Containerizer {
 
     fn cleaned_up(&mut self, cleaned: &CleanedUp) {
         self.isolation.cleaning -= 1;
-        self.counts.container_destroy_errors += cleaned.failures;
+        self.counts.container_destroy_errors += u64::from(cleaned.has_failed);
     }
 
     fn clean_up(&mut self, id: &ContainerId) -> Option<impl Future<Output = CleanedUp> + use<>> {
@@ -386,7 +386,7 @@ impl Containerizer {
                 match isolator.clean_up(id.clone()).await {
                     Ok(limitation) => cleaned.limitation = cleaned.limitation.or(limitation),
                     Err(error) => {
-                        cleaned.failures = 1;
+                        cleaned.has_failed = true;
                         let isolator = isolator.pid();
                         tracing::error!(container = %id, %isolator, %error, "clean-up failed");
                     }
@@ -401,8 +401,8 @@ impl Containerizer {
 #[derive(Default)]
 struct CleanedUp {
     limitation: Option<Limitation>,
-    /// 1 if an isolator failed.
-    failures: u64,
+    /// Whether an isolator failed.
+    has_failed: bool,
 }
 
 /// Fails if the plan leaves out a setting of the container.

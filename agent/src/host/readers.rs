@@ -11,7 +11,7 @@ use crate::host::sys;
 
 /// Bytes of output in the socket of a reader. Without the right to it, the usual 200 KiB remain.
 const SOCKET_BYTES: usize = 1024 * 1024;
-/// Bytes of the newest output that are kept for a reader whose socket is full.
+/// Bytes of the newest output that are kept for a reader while its socket is full.
 const NEWEST_BYTES: usize = 64 * 1024;
 
 /// Copies output to sockets, and waits for none: a reader that is too slow misses output, but not

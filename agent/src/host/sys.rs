@@ -10,8 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{FcntlArg, OFlag};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::libc;
+use nix::pty::{OpenptyResult, openpty};
 use nix::sched::CloneFlags;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::unistd::Pid;
@@ -132,6 +133,15 @@ pub fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Re
     )?)
 }
 
+/// A new terminal. Programs inherit neither end.
+pub fn open_terminal() -> io::Result<OpenptyResult> {
+    let pair = openpty(None, None)?;
+    for end in [&pair.master, &pair.slave] {
+        fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    }
+    Ok(pair)
+}
+
 /// Makes a terminal that of the session which this process leads.
 pub fn take_terminal(terminal: &impl AsFd) -> io::Result<()> {
     let terminal = terminal.as_fd().as_raw_fd();
@@ -145,7 +155,7 @@ pub fn take_terminal(terminal: &impl AsFd) -> io::Result<()> {
 
 /// A descriptor that the agent reads or writes without waiting.
 pub fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    nix::fcntl::fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     // SAFETY: it gives the same descriptor each time, and closes it only when it is dropped.
     #[allow(unsafe_code)]
     let watched = unsafe { AsyncFd::register(descriptor) };

@@ -248,7 +248,7 @@ fn usage(
     }
 }
 
-/// Takes over what one more isolator has measured.
+/// Adds the measurements of one more isolator.
 fn merge(measured: &mut Measured, more: Measured) {
     for (container, statistics) in more {
         let known = measured.entry(container).or_default();

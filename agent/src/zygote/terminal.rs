@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -34,10 +34,7 @@ impl Terminal {
     /// this process goes.
     pub(super) fn open() -> Result<Self, String> {
         let opened = || -> io::Result<Self> {
-            let pair = nix::pty::openpty(None, None)?;
-            for end in [&pair.master, &pair.slave] {
-                fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-            }
+            let pair = sys::open_terminal()?;
             fcntl(&pair.master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
             sys::take_terminal(&pair.slave)?;
             let output = io::stdout().as_fd().try_clone_to_owned()?;

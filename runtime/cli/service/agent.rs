@@ -395,7 +395,7 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
         .map_err(|error| CliError::because(format!("{} cannot be used", path.display()), &error))
 }
 
-/// The time limit for a stopping agent to end its tasks and to unregister.
+/// The time limit for a stopping agent to unregister, and then again for its tasks to end.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The interval of checks whether the tasks of a stopping agent have ended.
 const LEAVE_POLL: Duration = Duration::from_millis(20);

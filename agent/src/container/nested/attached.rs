@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::OFlag;
 use protocol::ContainerId;
 use runtime::prelude::*;
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::container::Containerizer;
 use crate::container::machine::Phase;
 use crate::host::readers::Readers;
+use crate::host::sys;
 
 /// The input of a container.
 #[derive(Message)]
@@ -206,10 +207,7 @@ impl Attached {
 fn connect(has_terminal: bool) -> io::Result<(Vec<OwnedFd>, ContainerInput, SessionStreams)> {
     let readers = Arc::default();
     if has_terminal {
-        let terminal = nix::pty::openpty(None, None)?;
-        for end in [&terminal.master, &terminal.slave] {
-            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-        }
+        let terminal = sys::open_terminal()?;
         let streams = SessionStreams {
             output: terminal.master.try_clone()?,
             error: None,

@@ -220,7 +220,7 @@ impl Containerizer {
         }
     }
 
-    /// Launches a container whose sandbox exists, unless it was killed meanwhile.
+    /// Launches a container after its sandbox is made, unless a kill came before.
     fn sandbox_made(&mut self, request: LaunchRequest) {
         let id = request.container_id.clone();
         let Some(requested) = self.requested.all.get_mut(&id) else {
