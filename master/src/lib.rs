@@ -7,7 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `agents` | registered agents: admission, comparison, health, the whitelist |
-//! | `api` | pages, metrics, the operator and scheduler APIs, and their authorization |
+//! | `api` | pages, metrics, the operator and scheduler APIs |
 //! | `config` | the configuration, checked once at startup |
 //! | `error` | errors at the start of a master |
 //! | `frameworks` | frameworks: subscription, update, standby schedulers, HTTP |
@@ -16,6 +16,7 @@
 //! | `master` | the actor: receives messages and carries out effects, decides nothing |
 //! | `offers` | open offers, their accept, expiry and explanation |
 //! | `operations` | reservations and volumes: validated, recorded, sent to agents |
+//! | `permission` | maps actions in the cluster to the rules of the ACLs |
 //! | `registry` | the durable state, replicated |
 //! | `roles` | quota and weights |
 //! | `state` | [`state::MasterState`], [`state::effects::Effects`], ids and counters |
@@ -32,6 +33,7 @@ pub mod maintenance;
 mod master;
 pub mod offers;
 pub mod operations;
+pub mod permission;
 pub mod registry;
 pub mod roles;
 pub mod state;

@@ -16,7 +16,6 @@
 //! | `metrics` | the master's metrics, under Mesos' names |
 //! | `operator` | the v1 operator API of a master: `POST /api/v1` |
 //! | `pages` | rendered answers, cached and shared between readers |
-//! | `permission` | maps actions in the cluster to the rules of the ACLs |
 //! | `scheduler` | the scheduler API: `POST /api/v1/scheduler` |
 //! | `stream` | the event stream of the operator API |
 //! | `v0` | the v0 pages that Mesos' tools read |
@@ -27,7 +26,6 @@ mod counters;
 mod metrics;
 mod operator;
 pub mod pages;
-pub mod permission;
 mod scheduler;
 pub mod stream;
 pub mod v0;
@@ -60,10 +58,10 @@ use runtime::Node;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::api::permission::Caller;
 use crate::config::Config;
 use crate::leadership::LocalLeader;
 use crate::leadership::mirror::{Mirrored, STALENESS_MAX};
+use crate::permission::Caller;
 use pages::batches::{Batches, batched};
 use pages::cache::PageCache;
 use pages::source::{Found, Source};

@@ -17,9 +17,9 @@ use runtime::prelude::*;
 
 use super::Master;
 use super::verbs::InTurn;
-use crate::api::permission::Caller;
 use crate::api::view;
 use crate::api::visibility::Visibility;
+use crate::permission::Caller;
 use crate::registry::{Applied, RegistryError, RegistryOperation};
 use crate::roles::weights;
 use crate::state::MasterState;

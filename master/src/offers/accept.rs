@@ -22,9 +22,9 @@ use resources::{Invalid, Resource, Resources, Role};
 use runtime::Timestamp;
 
 use crate::agents::Standing;
-use crate::api::permission::Caller;
 use crate::frameworks::counters::FrameworkCounter;
 use crate::operations::ConversionRequest;
+use crate::permission::Caller;
 use crate::state::effects::{Effects, SendEffects, ToAgent, ToAllocator};
 use crate::state::size::in_frames;
 use crate::state::{MasterState, freed_offer, master_status, sum};

@@ -28,8 +28,8 @@ use protocol::{
 use resources::{Conversion, ConversionError, Converted, Invalid, Resource, Resources, Role};
 
 use crate::agents::{Agent, Standing};
-use crate::api::permission::Caller;
 use crate::frameworks::Framework;
+use crate::permission::Caller;
 use crate::registry::AcceptedOperation;
 use crate::state::effects::{Effect, Effects, SendEffects, ToAgent, ToAllocator, ToScheduler};
 use crate::state::size::wire_bytes;

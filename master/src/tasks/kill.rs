@@ -13,7 +13,7 @@ use protocol::message::scheduler::KillTask;
 use protocol::{AgentId, FrameworkId, KillPolicy, TaskId};
 use runtime::Timestamp;
 
-use crate::api::permission::Caller;
+use crate::permission::Caller;
 use crate::state::MasterState;
 use crate::state::effects::{Effects, SendEffects, ToAgent};
 use crate::tasks::Task;

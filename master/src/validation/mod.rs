@@ -8,19 +8,19 @@
 //! | `checks` | checks and health checks of a task |
 //! | `conversion` | validation of a framework's conversion |
 //! | `group` | LAUNCH_GROUP: all of its tasks, and their default executor |
-//! | `refusal` | the rules of Mesos 1.11 for operations, with its messages |
+//! | `operations` | the rules of Mesos 1.11 for operations, with its messages |
 //! | `report` | consistency of an agent's report |
 //! | `size` | bounds on the texts that a framework chooses and the master remembers |
 
 mod checks;
 mod conversion;
 mod group;
-mod refusal;
+mod operations;
 mod report;
 pub(crate) mod size;
 
 pub use conversion::{conversion, held};
-pub use refusal::{OperationRules, lacking, texts};
+pub use operations::{OperationRules, lacking, texts};
 pub use report::check_report;
 
 use std::collections::BTreeSet;
@@ -36,8 +36,8 @@ use protocol::{
 use resources::{Invalid, Resource, Resources, Role, excerpt};
 use v1::convert::scheduler::listed;
 
-use crate::api::permission::Caller;
 use crate::frameworks::Framework;
+use crate::permission::Caller;
 use crate::state::Policy;
 use crate::tasks::{Tasks, UNACKNOWLEDGED_MAX};
 

@@ -20,7 +20,6 @@
 //! | `clients` | each framework in each of its roles, by a small number |
 //! | `cutting` | cuts an agent's resources to the maximum of a client's offers |
 //! | `explain` | counts of the reasons why a framework gets no offers |
-//! | `filter` | the resources that a client refused on an agent |
 //! | `metrics` | metrics of the allocator under Mesos' names |
 //! | `revoking` | revocation of tasks for unmet guarantees |
 //! | `state` | allocations and free resources of each agent |
@@ -31,7 +30,6 @@ mod by_client;
 mod charges;
 mod clients;
 mod explain;
-mod filter;
 mod metrics;
 mod offer_maximum;
 mod revoking;
@@ -40,9 +38,9 @@ mod state;
 pub use by_client::ByClient;
 pub use clients::{ClientRecord, Clients};
 pub use explain::{Shares, Survey};
-pub use filter::Filters;
-pub use filter::agent_filters::AgentFilters;
 pub use revoking::revoker::Revocation;
+pub use state::filters::agent_filters::AgentFilters;
+pub use state::filters::refusals::Filters;
 pub use state::{Agent, AllocatorState, BookingResult, Case, PendingSlate, PoolBalance, Refusal};
 
 use std::collections::BTreeSet;

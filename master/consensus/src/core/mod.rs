@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `apply` | committed entries before they are handed out, and snapshots of the result |
 //! | `convert` | conversions between our plain types and those of the raft crate |
+//! | `election` | the election timeout, and when a member must not start an election |
 //! | `guard` | filters messages on which the raft crate would panic |
 //! | `handover` | handover of the leadership, also away from a leader whose disk hangs |
 //! | `membership` | the safety checks of membership changes |
@@ -28,6 +29,7 @@
 
 mod apply;
 mod convert;
+mod election;
 mod guard;
 mod handover;
 mod membership;
@@ -198,12 +200,7 @@ impl Core {
     pub fn tick(&mut self) {
         self.now += 1;
         self.draw_timeout();
-        let raft = &self.raw.raft;
-        let due = raft.state != StateRole::Leader
-            && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        // Entries that are not synced must not win an election; the tick after the write may start
-        // it.
-        if !due || self.settled() {
+        if self.may_campaign() {
             self.raw.tick();
         }
         self.proposals_due = true;
@@ -238,24 +235,6 @@ impl Core {
         if raft.state == StateRole::Leader && committed != self.broadcast_commit_index {
             raft.bcast_append();
             self.broadcast_commit_index = committed;
-        }
-    }
-
-    /// Whether the whole log is on the disk. The raft crate assumes this when a member requests
-    /// votes.
-    fn settled(&self) -> bool {
-        let log = &self.raw.raft.raft_log;
-        log.persisted == log.last_index() && self.stash.log_is_on_disk()
-    }
-
-    /// The raft crate draws election timeouts from a thread-local generator. [`config`] makes its
-    /// range far larger than allowed here, so a freshly drawn one is recognized by its size and
-    /// replaced by one from the seed before it is used.
-    fn draw_timeout(&mut self) {
-        let base = self.settings.election_ticks;
-        if self.raw.raft.randomized_election_timeout() >= 2 * base {
-            let drawn = self.rng.random_range(base..2 * base);
-            self.raw.raft.set_randomized_election_timeout(drawn);
         }
     }
 

@@ -4,9 +4,18 @@
 //! Tracks pending proposals, and recently applied ones, so that an operation that was proposed
 //! again after a lost leadership is applied once. Every proposal and read ends: with an answer, a
 //! rejection, or [`Failed::Unknown`]. Never writes or sends: a [`Step`] lists the work for the
-//! driver. `seen` and `tickets` recognize proposals, `stamp` is their context in the log, and
-//! `replay` reads a log without a member.
+//! driver.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `compaction` | when a snapshot is taken, and which entries are retained beside it |
+//! | `replay` | reads a log without a member |
+//! | `seen` | recently applied proposals |
+//! | `stamp` | the context of a proposal in the log |
+//! | `step` | the output for the driver |
+//! | `tickets` | pending proposals |
 
+mod compaction;
 mod replay;
 pub mod seen;
 mod stamp;
@@ -29,9 +38,10 @@ use crate::log::{Identity, Loaded, Members, Snapshot, Write};
 use crate::machine::{CannotRestore, FIRST_FORMAT, StateMachine};
 use crate::wire::{Packet, Refused};
 
+pub use self::compaction::Compaction;
 pub use self::replay::{content, replay};
 pub use self::seen::{SEEN_MAX, Ticket};
-pub use self::step::{Compaction, Done, Failed, Policy, Step, Stop};
+pub use self::step::{Done, Failed, Policy, Step, Stop};
 
 /// The initial snapshot that all founders of a group write before they start. The machine is in its
 /// initial state.
@@ -216,12 +226,6 @@ impl<M: StateMachine> Replica<M> {
         self.core.persisted(step);
     }
 
-    /// A compaction is synced.
-    pub fn compacted(&mut self, done: Compaction) {
-        self.compacting = false;
-        self.core.compacted(done.snapshot, done.keep_from);
-    }
-
     /// The next work for the driver, if any.
     pub fn turn(&mut self) -> Result<Option<Step<M::Answer>>, Stop> {
         let turn = match self.core.turn() {
@@ -377,51 +381,6 @@ impl<M: StateMachine> Replica<M> {
                 .extend(reads.into_iter().map(|(id, _)| (id, Ok(index))));
         }
     }
-
-    fn compaction(&mut self, step: &mut Step<M::Answer>) -> Option<Compaction> {
-        let index = self.applied.0;
-        let newest = self.core.latest_snapshot().index.max(self.tried);
-        let since = index.saturating_sub(newest);
-        let due =
-            since >= self.policy.snapshot_entries || self.bytes_since >= self.policy.snapshot_bytes;
-        if self.compacting || since == 0 || !(due || self.wanted) {
-            return None;
-        }
-        let data = match seen::pack(&self.seen, |into| self.machine.snapshot_into(into)) {
-            Ok(data) => data,
-            Err(garbled) => {
-                // No data is lost, because the log holds it all. The next attempt is after the same
-                // amount of new entries.
-                (self.tried, self.wanted, self.bytes_since) = (index, false, 0);
-                step.snapshot_error = Some(garbled);
-                return None;
-            }
-        };
-        let snapshot = self.core.snapshot(index, data)?;
-        (self.compacting, self.wanted, self.bytes_since) = (true, false, 0);
-        Some(Compaction {
-            keep_from: keep_from(&self.policy, &self.core.status(), index),
-            snapshot,
-        })
-    }
-}
-
-/// The maximum silence of a follower, in ticks, for which entries are retained.
-const SILENCE_MAX_TICKS: u64 = 20;
-
-/// The oldest entry to retain beside a snapshot at this index.
-fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
-    let usual = (index + 1).saturating_sub(policy.keep_entries);
-    let most = (index + 1).saturating_sub(policy.keep_entries.saturating_mul(4));
-    let alive = status
-        .peers
-        .values()
-        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < SILENCE_MAX_TICKS));
-    let needed = alive
-        .map(|peer| peer.matched + 1)
-        .filter(|needed| *needed >= most)
-        .min();
-    needed.unwrap_or(usual).min(usual).max(1)
 }
 
 fn restore<M: StateMachine>(machine: &mut M, packed: &[u8]) -> Result<Seen, Stop> {

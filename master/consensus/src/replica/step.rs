@@ -2,9 +2,9 @@
 
 use runtime::wire::codec::Garbled;
 
-use super::Ticket;
+use super::{Compaction, Ticket};
 use crate::core::{ReadId, Rejected, RoleNow};
-use crate::log::{LogError, Members, Snapshot, Write};
+use crate::log::{LogError, Members, Write};
 use crate::machine::CannotRestore;
 use crate::wire::Packet;
 
@@ -105,16 +105,6 @@ pub enum Stop {
         /// The cause.
         reason: String,
     },
-}
-
-/// A snapshot to store. Pass both to [`LogStore::compact`](crate::log::LogStore::compact), then to
-/// [`Replica::compacted`](super::Replica::compacted).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compaction {
-    /// The state.
-    pub snapshot: Snapshot,
-    /// The oldest entry to retain.
-    pub keep_from: u64,
 }
 
 /// The driver's next work: send `packets`, write and sync, then call

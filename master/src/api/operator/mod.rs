@@ -35,8 +35,8 @@ use super::{PATIENCE, Pages, PublishedFlags, path_of, redirect_to_leader};
 use crate::api::pages::batches;
 use crate::api::pages::source::{self, Found, late};
 use crate::api::pages::visible::VisibleState;
-use crate::api::permission::Caller;
 use crate::api::v0::maintenance;
+use crate::permission::Caller;
 
 /// Handles `/api/v1`.
 pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {

@@ -14,9 +14,9 @@ use protocol::message::operator::{Operate, OperationRefused};
 use resources::{Conversion, Invalid, Resources};
 
 use crate::api::pages::changes::{WholeBody, ask, bad, conflict, forbidden};
-use crate::api::permission::Caller;
 use crate::leadership::LocalLeader;
 use crate::master::OperateAll;
+use crate::permission::Caller;
 use crate::validation;
 
 /// The refusal of an unknown agent, as in Mesos.

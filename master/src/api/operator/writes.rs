@@ -16,10 +16,10 @@ use crate::api::operator::operate::{apply_all, operate_one};
 use crate::api::pages::changes::{
     ask, bad, change, change_quotas, change_weights, forbidden, remove_quota, set_quota,
 };
-use crate::api::permission::Caller;
 use crate::api::v0::maintenance;
 use crate::leadership::LocalLeader;
 use crate::master::{EndFramework, Master, NotEnded, TakeSnapshot};
+use crate::permission::Caller;
 
 /// Carries out a call.
 pub(super) async fn write(local: &LocalLeader, caller: &Caller, parsed: OperatorCall) -> Response {

@@ -21,10 +21,10 @@ use runtime::prelude::*;
 
 use crate::api::PATIENCE;
 use crate::api::operator::writes;
-use crate::api::permission::Caller;
 use crate::api::v0::role_json;
 use crate::leadership::LocalLeader;
 use crate::master::{EndFramework, Master, NotEnded, ResetQuota, SetQuotas};
+use crate::permission::Caller;
 
 /// Maximum bytes of a body.
 pub(in crate::api) const BODY_MAX: usize = 4 << 20;

@@ -22,11 +22,11 @@ use super::changes::bad;
 use super::visible::VisibleState;
 use crate::api::PATIENCE;
 use crate::api::pages::cache::PageCache;
-use crate::api::permission::Caller;
 use crate::config::Config;
 use crate::leadership::LocalLeader;
 use crate::leadership::mirror::{Mirrored, SETTLING_MAX, STALENESS_MAX};
 use crate::master::{Master, SnapshotNow};
+use crate::permission::Caller;
 use crate::state::MasterState;
 
 /// The age of the mirror in seconds with decimals. Absent if the leader itself answers.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use authority::{Acls, Subject};
 use http::Source;
 
-use crate::api::permission::Caller;
 use crate::api::visibility::Visibility;
+use crate::permission::Caller;
 
 /// A subscriber's identity and visibility.
 #[derive(Clone, Debug)]

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use crate::api::pages::changes::{ask, bad, not_now};
 use crate::api::pages::pieces;
-use crate::api::permission::Caller;
 use crate::leadership::LocalLeader;
 use crate::master::ExplainTo;
+use crate::permission::Caller;
 
 /// Parses the query. Unknown parameters are refused: a misspelled role would otherwise be ignored.
 fn read(mut given: BTreeMap<String, String>) -> Result<ExplainOffers, Invalid> {

@@ -28,8 +28,8 @@ use v1::{Form, Limits};
 use crate::api::RECOVERING;
 use crate::api::pages::changes::{BODY_MAX, WholeBody, change, forbidden, not_now};
 use crate::api::pages::source::{late, snapshot};
-use crate::api::permission::Caller;
 use crate::leadership::LocalLeader;
+use crate::permission::Caller;
 use crate::state::MasterState;
 
 /// An example of a valid schedule.

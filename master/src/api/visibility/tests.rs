@@ -9,10 +9,10 @@ use runtime::Timestamp;
 use testkit::assert_matches;
 
 use super::*;
-use crate::api::permission::Caller;
 use crate::api::view;
 use crate::config::Config;
 use crate::frameworks::Framework;
+use crate::permission::Caller;
 use crate::state::effects::Effects;
 
 fn framework(state: &mut MasterState, id: &str, user: &str) {

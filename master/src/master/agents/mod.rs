@@ -24,7 +24,7 @@ use super::Master;
 use crate::agents::Agent;
 use crate::agents::admission::Removal;
 use crate::agents::comparison::{Agreed, Arrival};
-use crate::api::permission::Caller;
+use crate::permission::Caller;
 use crate::registry::RegistryError;
 use crate::state::effects::{Effects, SendEffects, ToAgent};
 

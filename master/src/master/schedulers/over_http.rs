@@ -11,9 +11,9 @@ use runtime::prelude::*;
 use v1::convert::scheduler::SchedulerCall;
 use v1::schema::scheduler::CallType;
 
-use crate::api::permission::Caller;
 use crate::frameworks::counters::FrameworkCounter;
 use crate::master::Master;
+use crate::permission::Caller;
 use crate::state::effects::Effect;
 use crate::tasks::reconcile::NextPart;
 use crate::validation;

@@ -26,7 +26,7 @@
 mod agent_constraints;
 mod booking;
 mod explain;
-mod filters;
+pub(in crate::allocator) mod filters;
 mod frameworks;
 mod inverse_offers;
 mod operations;
@@ -63,9 +63,9 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::clients::{Clients, pool_index};
-use crate::allocator::filter::agent_filters::{AgentFilters, RefusalCache};
 use booking::charging::Charging;
 use filters::Mark;
+use filters::agent_filters::{AgentFilters, RefusalCache};
 use inverse_offers::Departure;
 use quota::Quotas;
 use returning::{RescanBudget, ScanHistory};

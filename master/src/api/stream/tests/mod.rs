@@ -24,9 +24,9 @@ use super::super::operator::DescribeState;
 use super::super::tests::master;
 use super::*;
 use crate::api::pages::visible::VisibleState;
-use crate::api::permission::Caller;
 use crate::leadership::mirror::tests::properties::{Event as Random, events, happen, state};
 use crate::master::{EndFramework, Master};
+use crate::permission::Caller;
 use crate::tasks::{Task, TaskNote};
 
 /// A subscriber's knowledge.

@@ -24,9 +24,9 @@ use testkit::disk::SimulatedStore;
 
 use super::super::*;
 use crate::api::pages::source::{self, Found, LEADER, STALENESS};
-use crate::api::permission::Caller;
 use crate::api::v0::registrar;
 use crate::leadership;
+use crate::permission::Caller;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

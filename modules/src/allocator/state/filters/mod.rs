@@ -1,11 +1,19 @@
 //! Filters and marks: refused resources, and the agents that the next run considers.
 //!
 //! An agent is considered again only after a change, so that the cost of a run follows the number
-//! of changes and not the size of the cluster. `check` applies the filters to a slate, `exclusions`
-//! reports them by client.
+//! of changes and not the size of the cluster.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agent_filters` | the filters on one agent, by client |
+//! | `check` | applies the filters to a slate |
+//! | `exclusions` | reports them by client |
+//! | `refusals` | the resources that a client refused on an agent, and the end of each refusal |
 
+pub(in crate::allocator) mod agent_filters;
 pub(in crate::allocator::state) mod check;
 pub(in crate::allocator::state) mod exclusions;
+pub(in crate::allocator) mod refusals;
 
 use module_api::sorter::Client;
 use protocol::{AgentId, AgentInfo};
@@ -13,8 +21,8 @@ use resources::Resources;
 use runtime::Instant;
 
 use super::{AllocatorState, PoolBalance};
-use crate::allocator::filter::Filters;
-use crate::allocator::filter::agent_filters::AgentFilters;
+use agent_filters::AgentFilters;
+use refusals::Filters;
 
 /// When an agent is considered next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,7 +221,7 @@ mod tests {
     use resources::Role;
 
     use super::*;
-    use crate::allocator::filter::FILTERS_MAX;
+    use crate::allocator::state::filters::refusals::FILTERS_MAX;
 
     const AGENTS: u64 = 10;
     const FRAMEWORKS: u64 = 7;

@@ -12,8 +12,8 @@ use resources::Resources;
 use runtime::Instant;
 use rustc_hash::FxBuildHasher;
 
+use super::refusals::Filters;
 use crate::allocator::bits::Bits;
-use crate::allocator::filter::Filters;
 
 /// With fewer clients, they are checked one by one.
 const SHARED_MIN: usize = 16;

@@ -3,8 +3,6 @@
 //! A filter hides offers that the refused resources contain, so a larger offer passes. Reads no
 //! clock; the caller passes the time. `agent_filters` checks hundreds of clients at once.
 
-pub(in crate::allocator) mod agent_filters;
-
 use std::sync::Arc;
 
 use resources::Resources;
@@ -12,7 +10,7 @@ use runtime::Instant;
 use smallvec::SmallVec;
 
 /// Filters kept for one client on one agent; beyond this, the one that ends first is dropped.
-pub(super) const FILTERS_MAX: usize = 32;
+pub(in crate::allocator::state) const FILTERS_MAX: usize = 32;
 
 /// One refusal.
 #[derive(Clone, Debug, PartialEq)]
