@@ -60,6 +60,8 @@ pub fn usage(line: &str) -> ResourceUsage {
         usage.executors.push(ExecutorUsage {
             framework_id: FrameworkId::new("framework").unwrap(),
             executor_id: ExecutorId::new(name).unwrap(),
+            executor_name: name.to_owned(),
+            is_command: false,
             container_id: ContainerId::new(format!("container-{name}")).unwrap(),
             allocated: parse_marked(text),
             tasks: Vec::new(),

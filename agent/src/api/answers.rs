@@ -233,8 +233,9 @@ pub(super) fn containers(
     let living = living.filter(|container| !is_over(container));
     let mut shown = ResponseGetContainers::default();
     let mut outermost = BTreeMap::new();
+    let all_measured = measured(usage);
     for container in living {
-        let measured = measured(container, usage);
+        let measured = all_measured.get(&container.id).copied();
         outermost.insert(&container.id, (container, measured));
         shown.containers.push(ResponseGetContainersContainer {
             framework_id: Some((&container.framework_id).into()),
@@ -299,14 +300,14 @@ fn nested_statistics(
     shown
 }
 
-/// The statistics of a container.
-pub(super) fn measured<'a>(
-    container: &ContainerView,
-    usage: &'a ResourceUsage,
-) -> Option<&'a ResourceStatistics> {
-    let mut executors = usage.executors.iter();
-    let own = executors.find(|executor| executor.container_id == container.id)?;
-    own.statistics.as_ref()
+/// The statistics of containers.
+pub(super) fn measured(
+    usage: &ResourceUsage,
+) -> BTreeMap<&protocol::ContainerId, &ResourceStatistics> {
+    let executors = usage.executors.iter();
+    executors
+        .filter_map(|executor| Some((&executor.container_id, executor.statistics.as_ref()?)))
+        .collect()
 }
 
 /// An executor's labels; for a command executor those of its task.

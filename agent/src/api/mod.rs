@@ -203,9 +203,8 @@ async fn containers(
 }
 
 /// Not filtered: access to the endpoint is authorized as a whole.
-async fn statistics(State(pages): State<Pages>) -> Page {
-    let survey = pages.agent.survey().await.map_err(unavailable)?;
-    Ok(Json(state::monitored(&survey, &pages.usage().await?)))
+async fn statistics(State(pages): State<Pages>) -> Result<Json<state::Monitored>, Refusal> {
+    Ok(Json(state::Monitored(pages.usage().await?)))
 }
 
 /// Paths of the sandboxes that the subject may read, as `/files/browse` accepts them.

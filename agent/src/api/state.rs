@@ -10,13 +10,17 @@ use authority::Approver;
 use http::build;
 use protocol::task::Labels;
 use protocol::usage::{ExecutorUsage, ResourceUsage};
-use protocol::{FrameworkInfo, TaskInfo, TaskState, TaskStatus};
+use protocol::{
+    ContainerId, ExecutorId, FrameworkId, FrameworkInfo, TaskInfo, TaskState, TaskStatus,
+};
 use resources::Resources;
 use resources::json::{attributes_object, resources_object};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use v1::convert::legacy::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resources};
 use v1::json::Json;
+use v1::schema::ResourceStatistics;
 use v1::v0::{self, LabelList, LimitsObject, StatusEntry, role};
 
 use super::answers::{
@@ -176,7 +180,7 @@ fn executor(container: &ContainerView) -> Value {
     let mut json = json!({
         "id": container.executor.executor_id,
         "name": container.executor.name,
-        "source": source(container),
+        "source": source(container.is_command, &container.executor.executor_id),
         "container": container.id,
         "directory": container.directory,
         "resources": resources(&container.allocated_with_overhead()),
@@ -234,9 +238,9 @@ fn status(container: &ContainerView, info: &TaskInfo, statuses: &TaskStatus) -> 
 
 /// The source of statistics: the task of a command executor, as in Mesos. Empty for custom
 /// executors.
-fn source(container: &ContainerView) -> &str {
-    match container.is_command {
-        true => container.executor.executor_id.as_str(),
+fn source(is_command: bool, executor_id: &ExecutorId) -> &str {
+    match is_command {
+        true => executor_id.as_str(),
         false => "",
     }
 }
@@ -245,16 +249,17 @@ fn source(container: &ContainerView) -> &str {
 pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Value {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
+    let measured = measured(usage);
     let one = |container: &ContainerView| {
         let mut json = json!({
             "framework_id": container.framework_id,
             "executor_id": container.executor.executor_id,
             "executor_name": container.executor.name,
-            "source": source(container),
+            "source": source(container.is_command, &container.executor.executor_id),
             "container_id": container.id,
             "status": Json(&container_status(container)),
         });
-        if let Some(measured) = measured(container, usage) {
+        if let Some(measured) = measured.get(&container.id) {
             json["statistics"] = json!(Json(&statistics(measured)));
         }
         json
@@ -262,25 +267,44 @@ pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Valu
     living.map(one).collect::<Vec<_>>().into()
 }
 
-/// `/monitor/statistics`: the latest statistics of each executor.
-pub(super) fn monitored(survey: &ContainersView, usage: &ResourceUsage) -> Value {
-    let one = |executor: &ExecutorUsage| {
-        let measured = executor.statistics.as_ref()?;
-        let mut containers = survey.containers.iter();
-        let own = containers.find(|container| container.id == executor.container_id)?;
-        Some(json!({
-            "executor_id": executor.executor_id,
-            "executor_name": own.executor.name,
-            "framework_id": executor.framework_id,
-            "container_id": executor.container_id,
-            "source": source(own),
-            "statistics": Json(&statistics(measured)),
-        }))
-    };
-    usage
-        .executors
-        .iter()
-        .filter_map(one)
-        .collect::<Vec<_>>()
-        .into()
+/// `/monitor/statistics`: the latest statistics of each executor. Written without a tree of values,
+/// since monitoring tools read it each second.
+pub(super) struct Monitored(pub ResourceUsage);
+
+impl Serialize for Monitored {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let executors = self.0.executors.iter();
+        serializer.collect_seq(executors.filter_map(MonitoredExecutor::new))
+    }
+}
+
+#[derive(Serialize)]
+struct MonitoredExecutor<'a> {
+    container_id: &'a ContainerId,
+    executor_id: &'a ExecutorId,
+    executor_name: &'a str,
+    framework_id: &'a FrameworkId,
+    source: &'a str,
+    #[serde(serialize_with = "as_json")]
+    statistics: ResourceStatistics,
+}
+
+impl<'a> MonitoredExecutor<'a> {
+    fn new(usage: &'a ExecutorUsage) -> Option<Self> {
+        Some(Self {
+            container_id: &usage.container_id,
+            executor_id: &usage.executor_id,
+            executor_name: &usage.executor_name,
+            framework_id: &usage.framework_id,
+            source: source(usage.is_command, &usage.executor_id),
+            statistics: statistics(usage.statistics.as_ref()?),
+        })
+    }
+}
+
+fn as_json<S: Serializer>(
+    statistics: &ResourceStatistics,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    Json(statistics).serialize(serializer)
 }

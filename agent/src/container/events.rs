@@ -553,6 +553,8 @@ impl Handler<ListLiveContainers> for Containerizer {
                 usage: ExecutorUsage {
                     framework_id: framework_id.clone(),
                     executor_id: container.executor.executor_id.clone(),
+                    executor_name: container.executor.name.clone(),
+                    is_command: container.is_command,
                     container_id: container.id.clone(),
                     allocated: container.allocated(),
                     tasks: self

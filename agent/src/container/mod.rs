@@ -667,7 +667,7 @@ impl Containerizer {
     fn forget_nested(&mut self, id: &ContainerId, parent: &ContainerId) {
         self.forget_container(id);
         let container = self.containers.get_mut(id);
-        let completed: Vec<machine::Task> = container
+        let completed: Vec<Box<machine::Task>> = container
             .into_iter()
             .flat_map(Container::give_completed)
             .collect();

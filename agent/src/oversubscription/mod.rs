@@ -162,6 +162,8 @@ mod tests {
             usage: ExecutorUsage {
                 framework_id: FrameworkId::new("f").unwrap(),
                 executor_id: ExecutorId::new("e").unwrap(),
+                executor_name: String::new(),
+                is_command: false,
                 container_id: ContainerId::new("c").unwrap(),
                 allocated: lent + &Resources::parse("cpus:1;mem:32").unwrap(),
                 tasks: Vec::new(),

@@ -343,6 +343,8 @@ mod tests {
                 .map(|&(name, seconds, disk)| ExecutorUsage {
                     framework_id: FrameworkId::new("f").unwrap(),
                     executor_id: ExecutorId::new("e").unwrap(),
+                    executor_name: String::new(),
+                    is_command: false,
                     container_id: ContainerId::new(name).unwrap(),
                     allocated: Resources::new(),
                     tasks: Vec::new(),
@@ -410,6 +412,8 @@ mod tests {
             usage: ExecutorUsage {
                 framework_id: FrameworkId::new("f").unwrap(),
                 executor_id: ExecutorId::new("e").unwrap(),
+                executor_name: String::new(),
+                is_command: false,
                 container_id: ContainerId::new("c").unwrap(),
                 allocated: Resources::parse("cpus:1.5;mem:32").unwrap(),
                 tasks: Vec::new(),

@@ -186,6 +186,10 @@ pub struct ExecutorUsage {
     pub framework_id: FrameworkId,
     /// The executor.
     pub executor_id: ExecutorId,
+    /// Its name for people.
+    pub executor_name: String,
+    /// Whether it is a command, for which the agent is the executor.
+    pub is_command: bool,
     /// Its container.
     pub container_id: ContainerId,
     /// Resources allocated to the executor and its tasks.

@@ -202,6 +202,8 @@ fn usage() -> ResourceUsage {
     let of = |name: &str, statistics| ExecutorUsage {
         framework_id: FrameworkId::new("f").unwrap(),
         executor_id: ExecutorId::new(name).unwrap(),
+        executor_name: format!("executor {name}"),
+        is_command: false,
         container_id: ContainerId::new(format!("c-{name}")).unwrap(),
         allocated: Resources::new(),
         tasks: Vec::new(),
@@ -579,7 +581,7 @@ fn containers_and_usage_have_mesos_names() {
     has_keys(&containers[1], "container_id status statistics");
     assert_eq!(containers[1]["status"]["executor_pid"], 42);
     assert_eq!(containers[1]["statistics"]["processes"], 2);
-    let monitored = state::monitored(&survey(), &usage());
+    let monitored = json!(state::Monitored(usage()));
     assert_eq!(monitored.as_array().map(Vec::len), Some(1));
     has_keys(&monitored[0], of_executor);
     has_keys(
@@ -614,12 +616,6 @@ fn containers_and_usage_have_mesos_names() {
     assert_eq!(measured["cpu_pressure"], pressure);
     assert_eq!(measured.get("io_pressure"), None);
     assert_eq!(monitored[0]["executor_name"], "executor runs");
-    // Statistics of a removed container are dropped.
-    let unseen = ContainersView {
-        containers: Vec::new(),
-        ..survey()
-    };
-    assert_eq!(state::monitored(&unseen, &usage()), json!([]));
 }
 
 /// SPEC 3.7: `view_frameworks`, `view_executors`, `view_containers`, `view_tasks`,

@@ -87,14 +87,14 @@ impl Container {
     }
 
     /// Takes the acknowledged tasks of a container nested in it, for pages.
-    pub fn take_completed(&mut self, completed: impl IntoIterator<Item = Task>) {
+    pub fn take_completed(&mut self, completed: impl IntoIterator<Item = Box<Task>>) {
         completed
             .into_iter()
             .for_each(|task| self.push_completed(task));
     }
 
     /// Its acknowledged tasks, which it forgets.
-    pub fn give_completed(&mut self) -> impl Iterator<Item = Task> + use<> {
+    pub fn give_completed(&mut self) -> impl Iterator<Item = Box<Task>> + use<> {
         std::mem::take(&mut self.completed).into_iter()
     }
 

@@ -204,9 +204,10 @@ pub struct Container {
     disconnections: Disconnections,
     /// Whether it outlives the agent.
     checkpointed: bool,
-    tasks: BTreeMap<TaskId, Task>,
+    /// Nearly always one, while a map has room for eleven at once.
+    tasks: BTreeMap<TaskId, Box<Task>>,
     /// The newest acknowledged tasks, oldest first. For pages.
-    completed: VecDeque<Task>,
+    completed: VecDeque<Box<Task>>,
     /// What the live containers nested in it may use, if its limits are theirs.
     inside: BTreeMap<ContainerId, (Resources, TaskLimits)>,
     /// Whether it ends because none nested in it is left.
@@ -269,12 +270,12 @@ impl Container {
 
     /// Its tasks, including ended ones until acknowledged.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
-        self.tasks.values()
+        self.tasks.values().map(AsRef::as_ref)
     }
 
     /// The newest acknowledged tasks, oldest first.
     pub fn completed(&self) -> impl Iterator<Item = &Task> {
-        self.completed.iter()
+        self.completed.iter().map(AsRef::as_ref)
     }
 
     /// Stores a status of one of its tasks for pages.
@@ -286,7 +287,7 @@ impl Container {
 
     /// One of its tasks.
     pub fn task(&self, id: &TaskId) -> Option<&Task> {
-        self.tasks.get(id)
+        self.tasks.get(id).map(AsRef::as_ref)
     }
 
     /// Whether some task has not ended.
@@ -396,7 +397,7 @@ impl Container {
         if hold {
             self.held_back.insert(id.clone());
         }
-        self.tasks.insert(id, Task::new(info));
+        self.tasks.insert(id, Box::new(Task::new(info)));
         run.into_iter().collect()
     }
 
@@ -664,7 +665,7 @@ impl Container {
         self.is_over()
     }
 
-    fn push_completed(&mut self, task: Task) {
+    fn push_completed(&mut self, task: Box<Task>) {
         self.completed.push_back(task);
         if self.completed.len() > COMPLETED_MAX {
             self.completed.pop_front();

@@ -50,7 +50,7 @@ impl Container {
                 received: state.given.into(),
                 ..Task::new(info)
             };
-            (task.info.task_id.clone(), task)
+            (task.info.task_id.clone(), Box::new(task))
         });
         container.tasks = tasks.collect();
         container

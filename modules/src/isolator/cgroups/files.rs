@@ -11,13 +11,12 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use protocol::ContainerId;
-use protocol::usage::Pressure;
+use protocol::{ContainerId, ResourceStatistics};
 use runtime::Timestamp;
 use rustc_hash::FxHashMap;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use super::controllers::{Setting, pressure, value_of};
+use super::controllers::{Setting, value_of};
 
 /// A failed operation on a control file or a group.
 #[derive(Debug, thiserror::Error)]
@@ -84,17 +83,15 @@ pub fn read(dir: &Path, file: &str) -> String {
     }
 }
 
-/// How long pressures are kept of a container that has used no CPU time.
-const PRESSURES_AGE: Duration = Duration::from_secs(5);
+/// How long the statistics of a container are kept that uses no CPU time.
+const IDLE_AGE: Duration = Duration::from_secs(5);
 
-/// The kept files of one container.
+/// The kept files of one container, and its last statistics.
 #[derive(Debug, Default)]
 struct ContainerFiles {
     files: Vec<(&'static str, File)>,
-    /// When its pressures were read, and its CPU time then, in seconds.
-    read: Timestamp,
-    cpu_time: f64,
-    pressures: [Option<Pressure>; 3],
+    /// The control file of the CPU time, and all statistics that were read with it.
+    last: Option<(String, ResourceStatistics)>,
 }
 
 /// Control files that every measurement reads. They stay open in between, since opening one takes
@@ -138,30 +135,31 @@ impl OpenFiles {
         text
     }
 
-    /// The pressures of a container by CPUs, memory, and input and output, from its group in the
-    /// unified tree. The kernel takes 12 microseconds for the three, half as long as for all other
-    /// files. So they are read anew only if the CPU time has changed, or after five seconds: all
-    /// processes may wait for a disk.
-    pub fn pressures(
-        &mut self,
+    /// The last statistics of a container, if it has used no CPU time since: its control file has
+    /// this text again. After five seconds they are out of date: the processes may wait for a disk,
+    /// and the kernel may have reclaimed memory.
+    pub fn unchanged(
+        &self,
         container: &ContainerId,
-        dir: &Path,
-        cpu_time: f64,
+        cpu_time: &str,
         now: Timestamp,
-    ) -> [Option<Pressure>; 3] {
-        if let Some(own) = self.containers.get(container)
-            && cpu_time > 0.0
-            && own.cpu_time == cpu_time
-            && now.saturating_since(own.read) < PRESSURES_AGE
-        {
-            return own.pressures;
+    ) -> Option<ResourceStatistics> {
+        let (text, last) = self.containers.get(container)?.last.as_ref()?;
+        let is_same = text == cpu_time && now.saturating_since(last.timestamp) < IDLE_AGE;
+        is_same.then(|| ResourceStatistics {
+            timestamp: now,
+            ..last.clone()
+        })
+    }
+
+    /// Keeps statistics beside the text of the CPU time that was read before them. Without CPU time
+    /// they are not kept: it may not be counted.
+    pub fn keep(&mut self, container: &ContainerId, cpu_time: String, found: &ResourceStatistics) {
+        let has_run = cpu_time.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+        if has_run {
+            let own = self.containers.entry(container.clone()).or_default();
+            own.last = Some((cpu_time, found.clone()));
         }
-        let pressures = ["cpu.pressure", "memory.pressure", "io.pressure"]
-            .map(|file| pressure::parse(&self.read(container, dir, file)));
-        let own = self.containers.entry(container.clone()).or_default();
-        (own.read, own.cpu_time) = (now, cpu_time);
-        own.pressures = pressures;
-        pressures
     }
 
     /// Closes the files of all containers but these.

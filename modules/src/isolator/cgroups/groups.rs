@@ -18,7 +18,7 @@ use runtime::Timestamp;
 
 use super::bpf::DeviceProgram;
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
-use super::controllers::{Controller, Version, blkio, cpu, initial, pids, settings};
+use super::controllers::{Controller, Version, blkio, cpu, initial, pids, pressure, settings};
 use super::files::{self, FileError, OpenFiles};
 use super::hierarchy::{self, Hierarchy, Tree};
 use super::oom::MemoryEvents;
@@ -228,7 +228,15 @@ impl Groups {
 
     fn measure_one(&self, container: &ContainerId, now: Timestamp) -> Option<ResourceStatistics> {
         let mut files = self.measured();
-        let mut exists = false;
+        let cpu_time = match self.find(Controller::Cpuacct, container) {
+            Some((Version::V1, dir)) => files.read(container, &dir, "cpuacct.usage"),
+            Some((Version::V2, dir)) => files.read(container, &dir, "cpu.stat"),
+            None => String::new(),
+        };
+        if let Some(last) = files.unchanged(container, &cpu_time, now) {
+            return Some(last);
+        }
+        let mut exists = !cpu_time.is_empty();
         let mut read = |dir: &Path, file| {
             let text = files.read(container, dir, file);
             exists |= !text.is_empty();
@@ -238,21 +246,15 @@ impl Groups {
             timestamp: now,
             ..ResourceStatistics::default()
         };
-        let cpu = self.find(Controller::Cpu, container);
-        let cpu = cpu.map(|(version, dir)| (version, read(&dir, "cpu.stat")));
-        match (self.find(Controller::Cpuacct, container), &cpu) {
-            (Some((Version::V1, dir)), _) => {
-                let (usage, stat) = (read(&dir, "cpuacct.usage"), read(&dir, "cpuacct.stat"));
-                cpu::measure_time_v1(&usage, &stat, &mut found);
+        match self.find(Controller::Cpuacct, container) {
+            Some((Version::V1, dir)) => {
+                cpu::measure_time_v1(&cpu_time, &read(&dir, "cpuacct.stat"), &mut found);
             }
-            (Some((Version::V2, _)), Some((_, text))) => cpu::measure_time_v2(text, &mut found),
-            (Some((Version::V2, dir)), None) => {
-                cpu::measure_time_v2(&read(&dir, "cpu.stat"), &mut found);
-            }
-            (None, _) => {}
+            Some((Version::V2, _)) => cpu::measure_time_v2(&cpu_time, &mut found),
+            None => {}
         }
-        if let Some((version, text)) = cpu {
-            cpu::measure_throttling(version, &text, &mut found);
+        if let Some((version, dir)) = self.find(Controller::Cpu, container) {
+            cpu::measure_throttling(version, &read(&dir, "cpu.stat"), &mut found);
         }
         if let Some((version, dir)) = self.find(Controller::Memory, container) {
             let (used, swap) = match version {
@@ -286,13 +288,16 @@ impl Groups {
             None => {}
         }
         if let Some(tree) = self.pressure.and_then(|index| self.trees.get(index)) {
-            let cpu_time = found.cpus_user_time_secs + found.cpus_system_time_secs;
             let dir = self.dir(tree, container);
             [found.cpu_pressure, found.mem_pressure, found.io_pressure] =
-                files.pressures(container, &dir, cpu_time, now);
-            exists |= found.cpu_pressure.is_some();
+                ["cpu.pressure", "memory.pressure", "io.pressure"]
+                    .map(|file| pressure::parse(&read(&dir, file)));
         }
-        exists.then_some(found)
+        if !exists {
+            return None;
+        }
+        files.keep(container, cpu_time, &found);
+        Some(found)
     }
 
     /// The limit of memory, if the container has exceeded it: if `event` was received, or by the

@@ -247,7 +247,7 @@ fn containers_are_measured_together() {
 }
 
 #[test]
-fn pressure_is_read_again_after_a_container_has_run() {
+fn statistics_are_read_again_after_a_container_has_run() {
     simulate(|node| async move {
         let (fake, trees) = Fake::hybrid();
         // The kernel makes it with the group.
@@ -259,6 +259,7 @@ fn pressure_is_read_again_after_a_container_has_run() {
             fake.write("cpu/mesos/c/cpuacct.usage", &format!("{ticks}\n"));
             let text = format!("some avg10=0.00 total={micros}\n");
             fake.write("unified/mesos/c/memory.pressure", &text);
+            fake.write("memory/mesos/c/memory.usage_in_bytes", &micros.to_string());
             isolator.measure(vec![id("c")])
         };
         let some = |some_secs| {
@@ -271,8 +272,12 @@ fn pressure_is_read_again_after_a_container_has_run() {
         let expected = [(0, 1, 1), (0, 2, 2), (7, 3, 3), (7, 4, 3), (8, 5, 5)];
         for (ticks, micros, found) in expected {
             let measured = now(ticks, micros * 1_000_000).await.unwrap();
-            let found = some(f64::from(found));
-            assert_eq!(measured[&id("c")].mem_pressure, found, "{ticks} {micros}");
+            let statistics = &measured[&id("c")];
+            let bytes = Some(found * 1_000_000);
+            assert_eq!(statistics.mem_total_bytes, bytes, "{ticks} {micros}");
+            let found = some(found as f64);
+            assert_eq!(statistics.mem_pressure, found, "{ticks} {micros}");
+            assert_eq!(statistics.timestamp, node.clock().wall());
         }
         node.clock().sleep(Duration::from_secs(5)).await;
         let measured = now(8, 6_000_000).await.unwrap();
