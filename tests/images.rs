@@ -29,7 +29,7 @@ fn host(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Makes an image of a shell and a few programs of the host, as `docker save` would: `NAME.tar`.
-fn save_image(registry: &Path, name: &str) {
+pub fn save_image(registry: &Path, name: &str) {
     let work = tempfile::tempdir().expect("a directory");
     let root = work.path().join("root");
     for folder in ["bin", "etc"] {

@@ -53,8 +53,15 @@ impl Isolated {
         is_possible().then(|| Self::start(name, more, flags))
     }
 
+    /// The groups of the containers of the agent `name` in the unified tree, if there is one.
+    pub fn unified_group(name: &str) -> Option<PathBuf> {
+        let mut trees = mounts().into_iter();
+        let unified = trees.find(|mount| mount.join("cgroup.controllers").exists());
+        Some(unified?.join(root(name)))
+    }
+
     fn start(name: &str, more: &str, flags: &[&str]) -> Self {
-        let root = format!("meros-test-{}-{name}", std::process::id());
+        let root = root(name);
         let cluster = Cluster::master_alone(|_, _| ());
         let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
         let isolation = format!("{ISOLATORS},{more}");
@@ -95,18 +102,37 @@ impl Isolated {
         self.framework.state(name, TaskState::Killed);
     }
 
-    /// What `/monitor/statistics` has of a task.
-    pub fn statistics(&self, name: &str) -> Option<Value> {
+    /// The port of the agent.
+    pub fn port(&self) -> u16 {
         let mut arguments = self.command.get_args();
         let port = arguments
             .find(|argument| *argument == "--port")
             .and(arguments.next());
-        let port: u16 = port?.to_str()?.parse().ok()?;
-        let stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
-        let path = "/monitor/statistics";
+        let port = port.and_then(|port| port.to_str()?.parse().ok());
+        port.expect("a port")
+    }
+
+    fn page(&self, path: &str) -> Option<Value> {
+        let stream = std::net::TcpStream::connect(("127.0.0.1", self.port())).ok()?;
         let page = get_over(stream, path, "Accept: application/json").ok()?;
-        let all: Vec<Value> = serde_json::from_str(&page.1).ok()?;
-        let own = all.into_iter().find(|one| one["executor_id"] == name)?;
+        serde_json::from_str(&page.1).ok()
+    }
+
+    /// Waits until the agent process states that it is registered.
+    pub fn until_registered(&self) {
+        eventually("the agent to be registered", || {
+            let figures = self.page("/metrics/snapshot")?;
+            (figures["slave/registered"] == 1.0).then_some(())
+        });
+    }
+
+    /// What `/monitor/statistics` has of a task.
+    pub fn statistics(&self, name: &str) -> Option<Value> {
+        let all = self.page("/monitor/statistics")?;
+        let own = all
+            .as_array()?
+            .iter()
+            .find(|one| one["executor_id"] == name)?;
         Some(own["statistics"].clone())
     }
 
@@ -121,7 +147,7 @@ impl Isolated {
     }
 
     /// The value of this file in a group of the container.
-    fn setting(&self, container: &ContainerId, file: &str) -> Option<String> {
+    pub fn setting(&self, container: &ContainerId, file: &str) -> Option<String> {
         let groups = self.groups(container);
         let mut values = groups.iter().filter_map(|group| {
             let value = std::fs::read_to_string(group.join(file)).ok()?;
@@ -131,7 +157,7 @@ impl Isolated {
     }
 
     /// All groups that are left of this test.
-    fn left(&self) -> Vec<PathBuf> {
+    pub fn left(&self) -> Vec<PathBuf> {
         let roots = mounts().into_iter().map(|mount| mount.join(&self.root));
         let folders = |root: PathBuf| std::fs::read_dir(root).into_iter().flatten().flatten();
         let folders = roots.flat_map(folders).map(|entry| entry.path());
@@ -154,6 +180,11 @@ impl Drop for Isolated {
             let _ = std::fs::remove_dir(mount.join(&self.root));
         }
     }
+}
+
+/// The group of the agent `name` in each hierarchy, below the mount.
+fn root(name: &str) -> String {
+    format!("meros-test-{}-{name}", std::process::id())
 }
 
 /// Where control groups are mounted.

@@ -11,9 +11,14 @@ use nix::fcntl::{FcntlArg, OFlag};
 pub const FILE_MODE: u32 = 0o640;
 
 /// Opens a file for a container's output. The directory may belong to the task's user already, and
-/// the caller may be root: a link, a pipe or a file with another name elsewhere is refused, and
-/// opening does not wait.
+/// the caller may be root: a link, a pipe, a device or a file with another name elsewhere is
+/// refused, and opening does not wait.
 pub fn open_output(path: &Path) -> io::Result<fs::File> {
+    let refused = || io::Error::other("not a regular file with one name");
+    // To open a device may have an effect on it.
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(refused());
+    }
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = fs::OpenOptions::new()
         .append(true)
@@ -23,7 +28,7 @@ pub fn open_output(path: &Path) -> io::Result<fs::File> {
         .open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() != 1 {
-        return Err(io::Error::other("not a regular file with one name"));
+        return Err(refused());
     }
     // Only the opening must not wait.
     nix::fcntl::fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;

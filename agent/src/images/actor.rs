@@ -47,10 +47,11 @@ pub struct AbandonImage {
     pub request: u64,
 }
 
-/// The images that containers of an earlier agent process use. Sent once.
+/// The images that containers of an earlier agent process use; `None` if that is not known: it may
+/// be any. Sent once.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct HoldImages(pub Vec<(ContainerId, Digest)>);
+pub struct HoldImages(pub Vec<(ContainerId, Option<Digest>)>);
 
 /// A container has ended and needs none of its images.
 #[derive(Message, Clone, Debug)]
@@ -99,6 +100,8 @@ struct Entry {
 pub struct ImageStore {
     pulls: Pulls,
     images: BTreeMap<Digest, Entry>,
+    /// Those without a description, until it is known which of them are used.
+    damaged: Vec<Digest>,
     names: BTreeMap<Reference, Digest>,
     running: BTreeMap<PullKey, RunningPull>,
     /// Whether the images of earlier containers are known.
@@ -111,7 +114,11 @@ pub struct ImageStore {
 impl ImageStore {
     /// Begins with the content of the store at time `now`.
     pub fn new(pulls: Pulls, contents: Contents, now: Timestamp) -> Self {
-        let Contents { images, index } = contents;
+        let Contents {
+            images,
+            damaged,
+            index,
+        } = contents;
         let last_used = |digest: &Digest| index.last_used.get(digest).copied();
         let entry = |image: UnpackedImage| {
             let digest = image.config.digest.clone();
@@ -130,6 +137,7 @@ impl ImageStore {
         Self {
             pulls,
             images,
+            damaged,
             names,
             running: BTreeMap::new(),
             is_recovered: false,
@@ -397,14 +405,27 @@ impl Handler<AbandonImage> for ImageStore {
 
 impl Handler<HoldImages> for ImageStore {
     type Result = ();
-    fn handle(&mut self, HoldImages(held): HoldImages, _: &mut Context<Self>) {
+    fn handle(&mut self, HoldImages(held): HoldImages, ctx: &mut Context<Self>) {
+        // A later agent process removes those that are used.
+        let mut unused = std::mem::take(&mut self.damaged);
         for (container, digest) in held {
+            unused.retain(|damaged| digest.as_ref().is_some_and(|digest| digest != damaged));
+            let Some(digest) = digest else {
+                for entry in self.images.values_mut() {
+                    entry.users.insert(container.clone());
+                }
+                continue;
+            };
             match self.images.get_mut(&digest) {
                 Some(entry) => drop(entry.users.insert(container)),
                 None => tracing::warn!(%container, %digest, "image of a container is missing"),
             }
         }
         self.is_recovered = true;
+        if !unused.is_empty() {
+            let removing = self.remove(unused, ctx.node());
+            ctx.then(removing, |_, _, _| {});
+        }
     }
 }
 

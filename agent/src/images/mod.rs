@@ -250,8 +250,8 @@ impl Images {
     }
 
     /// Holds the images of containers of an earlier agent process. Must be called once, with all of
-    /// them: no image is removed before.
-    pub fn hold(&self, held: Vec<(ContainerId, Digest)>) -> Result<(), TellError> {
+    /// them: no image is removed before. `None` holds all images.
+    pub fn hold(&self, held: Vec<(ContainerId, Option<Digest>)>) -> Result<(), TellError> {
         self.actor.tell(HoldImages(held))
     }
 

@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use storage::record;
 
 use super::digest::Digest;
 use super::reference::Reference;
@@ -78,6 +79,8 @@ struct State {
 pub struct Contents {
     /// Its images.
     pub images: Vec<UnpackedImage>,
+    /// Those without a description. They are removed when no container uses them.
+    pub damaged: Vec<Digest>,
     /// Their names and uses.
     pub index: Index,
 }
@@ -114,12 +117,12 @@ impl Store {
     }
 
     fn read(&self) -> io::Result<Contents> {
-        let mut images = Vec::new();
+        let (mut images, mut damaged) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(self.root.join(IMAGES))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             let digest = name.and_then(Digest::of_file_name);
-            let read = read_json(&path.join(DESCRIPTION));
+            let read = read_json(&path.join(DESCRIPTION), DESCRIPTION);
             let is_whole = |found: &Description| {
                 let is_on_disk = found.boot == procfs::boot_id() || path.join(SYNCED).exists();
                 is_on_disk && Some(&found.image.config.digest) == digest.as_ref()
@@ -127,14 +130,18 @@ impl Store {
             match read {
                 Ok(found) if is_whole(&found) => images.push(found.image),
                 read => {
-                    let error = read.err().map(|error| error.to_string());
+                    let error = read.as_ref().err().map(ToString::to_string);
                     tracing::warn!(path = %path.display(), ?error, "removing a damaged image");
-                    self.remove_path(&path)?;
+                    match digest.filter(|_| read.is_err() && path.join(SYNCED).exists()) {
+                        // Its content is whole, and a container may use it.
+                        Some(digest) => damaged.push(digest),
+                        None => self.remove_path(&path)?,
+                    }
                 }
             }
         }
         let path = self.root.join(INDEX);
-        let index = match read_json(&path) {
+        let index = match read_json(&path, INDEX) {
             Ok(index) => index,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Index::default(),
             Err(error) => {
@@ -142,7 +149,11 @@ impl Store {
                 Index::default()
             }
         };
-        Ok(Contents { images, index })
+        Ok(Contents {
+            images,
+            damaged,
+            index,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -188,14 +199,15 @@ impl Store {
             image: image.clone(),
             boot: procfs::boot_id(),
         };
-        write_json(&unpacked.join(DESCRIPTION), &description)?;
+        write_json(&unpacked.join(DESCRIPTION), DESCRIPTION, &description)?;
         let place = self.path_of(&image.config.digest);
         let mut state = self.state();
         state.doomed.remove(&image.config.digest);
-        if !place.exists() {
-            fs::rename(&unpacked, &place)?;
+        match place.exists() {
+            // Its description may be damaged.
+            true => fs::rename(unpacked.join(DESCRIPTION), place.join(DESCRIPTION)),
+            false => fs::rename(&unpacked, &place),
         }
-        Ok(())
     }
 
     /// Writes an image to the disk, and marks it.
@@ -239,7 +251,7 @@ impl Store {
     /// Writes the index.
     pub fn write_index(&self, index: &Index) -> io::Result<()> {
         let new = self.root.join(format!("{INDEX}.new"));
-        write_json(&new, index)?;
+        write_json(&new, INDEX, index)?;
         fs::rename(new, self.root.join(INDEX))
     }
 
@@ -270,12 +282,17 @@ impl Drop for Staging {
     }
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+/// Reads JSON after a checksum, which also covers the name of the kind of file.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path, name: &str) -> io::Result<T> {
+    let bytes = fs::read(path)?;
+    let opened = record::open(name.as_bytes(), &bytes).map_err(io::Error::other)?;
+    Ok(serde_json::from_slice(opened.value)?)
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    fs::write(path, serde_json::to_vec(value)?)
+/// Writes JSON after a checksum.
+pub(super) fn write_json(path: &Path, name: &str, value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(value)?;
+    fs::write(path, record::seal(name.as_bytes(), 0, &text))
 }
 
 /// Removes a directory with all below it. Without root's rights, modes of the image may forbid it:
@@ -398,11 +415,71 @@ mod tests {
                 image: image(name),
                 boot: "earlier".to_owned(),
             };
-            write_json(&path, &description).unwrap();
+            write_json(&path, DESCRIPTION, &description).unwrap();
         }
         drop(store);
         let (_, contents) = Store::open(directory.path()).unwrap();
         assert_eq!(contents.images, [image("synced")]);
+    }
+
+    #[test]
+    fn damage_at_any_byte_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(directory.path()).unwrap();
+        add(&store, &image("a"));
+        let name = Reference::parse("a").unwrap().complete();
+        let index = Index {
+            names: BTreeMap::from([(name, image("a").config.digest)]),
+            last_used: BTreeMap::from([(image("a").config.digest, 5)]),
+        };
+        store.write_index(&index).unwrap();
+        let place = store.path_of(&image("a").config.digest);
+        drop(store);
+        let files = [directory.path().join(INDEX), place.join(DESCRIPTION)];
+        for (is_index, path) in [(true, &files[0]), (false, &files[1])] {
+            let whole = fs::read(path).unwrap();
+            let images = match is_index {
+                true => vec![image("a")],
+                false => Vec::new(),
+            };
+            for at in 0..2 * whole.len() {
+                let mut damaged = whole.clone();
+                match at < whole.len() {
+                    true => damaged[at] ^= 1,
+                    false => damaged.truncate(at - whole.len()),
+                }
+                fs::write(path, damaged).unwrap();
+                // Content that is on the disk stays until it is known that no container uses it.
+                fs::write(place.join(SYNCED), "").unwrap();
+                let (store, contents) = Store::open(directory.path()).unwrap();
+                let expected = match is_index {
+                    true => Index::default(),
+                    false => index.clone(),
+                };
+                assert_eq!(
+                    (&contents.images, contents.index),
+                    (&images, expected),
+                    "{at}"
+                );
+                let digests: Vec<Digest> = match is_index {
+                    true => Vec::new(),
+                    false => vec![image("a").config.digest],
+                };
+                assert_eq!(contents.damaged, digests, "byte {at}");
+                assert!(store.root_of(&image("a").config.digest).join("f").exists());
+            }
+            fs::write(path, whole).unwrap();
+        }
+        // Another pull of it mends the description.
+        fs::write(&files[1], "").unwrap();
+        let (store, _) = Store::open(directory.path()).unwrap();
+        add(&store, &image("a"));
+        drop(store);
+        let (_, contents) = Store::open(directory.path()).unwrap();
+        assert_eq!(
+            (contents.images, contents.damaged),
+            (vec![image("a")], Vec::new())
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use protocol::{CommandInfo, ContainerId, Uuid};
+use runtime::Clock;
 use runtime::prelude::*;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -29,6 +30,10 @@ pub use crate::zygote::wire::{
 
 /// Maximum queued requests; further launches fail.
 const REQUESTS_MAX: usize = 65_536;
+
+/// The first and the longest pause before a zygote is started again.
+const RESTART_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A change of a container's processes.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
@@ -344,49 +349,56 @@ fn open(queue: &RequestQueue) -> mpsc::Receiver<Outgoing> {
     receiver
 }
 
-/// Transfers requests and reports until the launcher is dropped. Restarts a zygote that died after
-/// it had worked.
+/// Transfers requests and reports until the launcher is dropped. Restarts a zygote that died: at
+/// once, or with growing pauses if none works.
 async fn keep_alive(
     command: ZygoteCommand,
-    zygote: Zygote,
-    requests: mpsc::Receiver<Outgoing>,
+    mut zygote: Zygote,
+    mut requests: mpsc::Receiver<Outgoing>,
     queue: Weak<RequestQueue>,
     events: Events,
 ) {
-    let (mut next, mut requests) = (Some(zygote), requests);
-    while let Some(mut zygote) = next.take() {
+    let mut pause = Duration::ZERO;
+    loop {
         let received = std::mem::take(&mut zygote.received);
         let end = transfer(zygote.socket, received, requests, &events).await;
-        let Some(shut) = queue.upgrade() else { break };
+        let Some(shut) = queue.upgrade() else { return };
         shut.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(shut);
         let reason = match &end.failure {
             Some(failure) => failure.to_string(),
             None => "the executor launcher ended".to_owned(),
         };
         tracing::error!(reason, "executor launcher lost with all containers");
-        let (command, mut process) = (command.clone(), zygote.process);
-        let restarted = tokio::task::spawn_blocking(move || {
-            // Two zygotes must not coexist, and a closed socket does not prove that this one ended.
-            // Its process is pinned (a child or a pidfd), so no other process can be killed.
-            process.end();
-            command.start()
-        });
         events(LauncherEvent::Lost { reason });
-        if end.reports == 0 {
-            tracing::error!("executor launcher never worked; not restarting it");
-            break;
+        if end.reports > 0 {
+            pause = Duration::ZERO;
         }
-        match restarted.await {
-            Ok(Ok(fresh)) => {
-                requests = open(&shut);
-                next = Some(fresh);
-            }
-            Ok(Err(error)) => {
-                tracing::error!(%error, "cannot restart the executor launcher");
-                break;
-            }
-            Err(_) => break,
+        let mut process = zygote.process;
+        // Two zygotes must not coexist, and a closed socket does not prove that this one ended. Its
+        // process is pinned (a child or a pidfd), so no other process can be killed.
+        if tokio::task::spawn_blocking(move || process.end())
+            .await
+            .is_err()
+        {
+            return;
         }
+        zygote = loop {
+            Clock::real().sleep(pause).await;
+            pause = (2 * pause).clamp(RESTART_PAUSE_MIN, RESTART_PAUSE_MAX);
+            let Some(shut) = queue.upgrade() else { return };
+            let command = command.clone();
+            match tokio::task::spawn_blocking(move || command.start()).await {
+                Ok(Ok(fresh)) => {
+                    requests = open(&shut);
+                    break fresh;
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "cannot restart the executor launcher; trying again");
+                }
+                Err(_) => return,
+            }
+        };
     }
 }
 

@@ -26,7 +26,7 @@ pub enum EndCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryAction {
     /// Wait for its executor to subscribe again, or continue its command. The session leader, if it
-    /// lives; its end is reported later otherwise.
+    /// runs; its start or end is reported later otherwise.
     Await(Option<i32>),
     /// Its live tasks have ended.
     Ended(EndCause),

@@ -16,6 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::symlinkat;
 use resources::{Resource, Resources, SourceKind};
 
+use crate::host::removal::remove_tree;
 use crate::sandbox;
 
 /// A volume that a container uses.
@@ -108,7 +109,7 @@ fn discard(work_dir: &Path, path: &Path) -> io::Result<()> {
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => remove_tree(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -225,6 +226,24 @@ mod tests {
         assert!(!path.exists());
         remove(work_dir.path(), &volume).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    /// A task chooses the depth.
+    #[test]
+    fn volume_of_any_depth_is_removed() {
+        let work_dir = tempfile::tempdir().unwrap();
+        let volume = volume("eng", None);
+        make(work_dir.path(), &volume).unwrap();
+        let path = volume_path(work_dir.path(), &volume).unwrap();
+        let mut directory = File::open(&path).unwrap();
+        for _ in 0..5_000 {
+            nix::sys::stat::mkdirat(directory.as_fd(), "d", Mode::S_IRWXU).unwrap();
+            let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let below = nix::fcntl::openat(&directory, "d", flags, Mode::empty()).unwrap();
+            directory = File::from(below);
+        }
+        remove(work_dir.path(), &volume).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

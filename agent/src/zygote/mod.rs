@@ -324,6 +324,23 @@ impl Zygote {
         }
     }
 
+    /// Asks a container init to kill its processes now. It is killed with them if it takes too long.
+    fn kill(&mut self, container_id: ContainerId) {
+        let Some(child) = self.processes.child(&container_id) else {
+            return;
+        };
+        child.kill_wanted = true;
+        let is_asked = |ending: &Ending| ending.is_overdue;
+        if !self.ending.get(&container_id).is_some_and(is_asked) {
+            self.end_container(&container_id, Signal::SIGQUIT, InitOrder::KillContainer);
+            let ending = Ending {
+                deadline: self.clock.now() + INIT_PATIENCE,
+                is_overdue: true,
+            };
+            self.ending.insert(container_id, ending);
+        }
+    }
+
     /// Asks a container init to end its container: by a signal, or a nested one by an order.
     fn end_container(&self, container_id: &ContainerId, signal: Signal, order: InitOrder) {
         match self.processes.leader(container_id) {
@@ -438,8 +455,7 @@ impl Zygote {
                 true
             }
             Request::Kill { container_id } => {
-                // Its init kills all its processes at the deadline.
-                self.terminate(container_id, self.clock.now());
+                self.kill(container_id);
                 true
             }
             Request::Signal {
@@ -531,7 +547,7 @@ impl Zygote {
         let now = self.clock.now();
         let left = self.checkpointed.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
-            pid: self.processes.any_leader(container_id),
+            pid: self.processes.started_leader(container_id),
             age: self.processes.age(container_id, now),
         });
         let left = left.collect();

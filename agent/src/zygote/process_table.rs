@@ -80,6 +80,15 @@ impl ProcessTable {
         self.leader(container_id).or_else(|| nested?.pid)
     }
 
+    /// The session leader of any container whose program has been started and not ended.
+    pub fn started_leader(&self, container_id: &ContainerId) -> Option<i32> {
+        let is_started = |pid: &i32| {
+            let child = self.children.get(pid);
+            child.is_none_or(|child| child.event == Some(InitEvent::Started))
+        };
+        self.any_leader(container_id).filter(is_started)
+    }
+
     /// Whether a container lives.
     pub fn has(&self, container_id: &ContainerId) -> bool {
         self.leaders.contains_key(container_id) || self.nested.contains_key(container_id)
@@ -328,8 +337,10 @@ mod tests {
             container_id: container("c"),
             pid: 200,
         };
+        assert_eq!(table.started_leader(&container("c")), None);
         let event = note(&mut table, "c", InitEvent::Started);
         assert_eq!(event, [started]);
+        assert_eq!(table.started_leader(&container("c")), Some(200));
         let ended = InitEvent::Ended {
             termination: Termination::Exited(3),
             kill_wanted: false,

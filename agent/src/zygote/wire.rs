@@ -108,7 +108,7 @@ pub enum ContainerEnd {
 pub struct LeftContainer {
     /// The container.
     pub container_id: ContainerId,
-    /// Its session leader; `None` if it has ended. Its end is reported later.
+    /// Its session leader; `None` if it is being started or has ended, which is reported later.
     pub pid: Option<i32>,
     /// The time since its start; zero if it has ended.
     pub age: Duration,

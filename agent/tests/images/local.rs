@@ -303,7 +303,7 @@ fn store_outlives_the_agent() {
         |_, _| {},
         |world| async move {
             check(&world.get("a:1").await.unwrap(), &built, "1");
-            let held = vec![(container("old"), built.config.clone())];
+            let held = vec![(container("old"), Some(built.config.clone()))];
             world.images.hold(held).unwrap();
             world.images.release(&container("c")).unwrap();
             assert_eq!(world.images.prune(Vec::new()).await, Ok(Vec::new()));
@@ -361,7 +361,7 @@ fn unused_image_is_removed_when_it_is_old() {
         node.clock().advance(Duration::from_secs(2 * 86_400)).await;
         assert_eq!(left(), 2, "the images of running containers are unknown");
         images
-            .hold(vec![(container("c"), held.config.clone())])
+            .hold(vec![(container("c"), Some(held.config.clone()))])
             .unwrap();
         node.clock().advance(Duration::from_secs(3600)).await;
         assert_eq!(left(), 1);

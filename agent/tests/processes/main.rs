@@ -658,6 +658,48 @@ fn a_killed_init_fails_its_task_and_leaves_nothing() {
     });
 }
 
+/// The zygote that holds the lock of this work directory.
+fn zygote_of(work_dir: &Path) -> Option<i32> {
+    let lock = work_dir.join("launcher.lock");
+    let holds_lock = |pid: &i32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut open = open.into_iter().flatten().flatten();
+        open.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|open| open == lock))
+    };
+    let processes = procfs::processes().unwrap().into_iter();
+    processes.map(|process| process.pid).find(holds_lock)
+}
+
+/// Found by a test of crashes: one that had never started a container was not replaced, and each
+/// later task failed.
+#[test]
+fn zygote_that_is_killed_again_and_again_is_replaced() {
+    world(|world| async move {
+        let work_dir = world.work_dir.path();
+        for _ in 0..3 {
+            let killed = zygote_of(work_dir).unwrap();
+            let kill = nix::sys::signal::SIGKILL;
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(killed), kill).unwrap();
+            let is_replaced = || zygote_of(work_dir).is_some_and(|pid| pid != killed);
+            eventually(&world.node, 20, "another zygote", is_replaced).await;
+        }
+        // It has the lock before the agent knows that it is ready.
+        for attempt in 0.. {
+            let name = format!("t{attempt}");
+            world.master.run(vec![shell(&name, "true")]);
+            let status = world.ends(&name).await;
+            if status.state == TaskState::Finished {
+                break;
+            }
+            let is_early = status
+                .message
+                .ends_with("the executor launcher is not running");
+            assert!(is_early && attempt < 100, "{status:?}");
+            world.node.clock().sleep(Duration::from_millis(50)).await;
+        }
+    });
+}
+
 /// Its parent is its container init, of the same user.
 #[test]
 fn a_task_that_signals_its_init_is_reported_and_leaves_nothing() {

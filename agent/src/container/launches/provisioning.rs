@@ -29,6 +29,8 @@ enum State {
     GivenUp,
     /// Has its root file system.
     Ready(Box<Provisioned>),
+    /// It has one, of an earlier agent process, whose record is damaged.
+    Damaged,
 }
 
 impl Provisioning {
@@ -41,7 +43,7 @@ impl Provisioning {
     pub(in crate::container) fn of(&self, id: &ContainerId) -> Option<&Provisioned> {
         match self.containers.get(id)? {
             State::Ready(provisioned) => Some(provisioned),
-            State::Waiting { .. } | State::GivenUp => None,
+            State::Waiting { .. } | State::GivenUp | State::Damaged => None,
         }
     }
 }
@@ -52,9 +54,10 @@ impl Containerizer {
     pub(crate) fn with_provisioner(
         mut self,
         provisioner: Option<Provisioner>,
-        recovered: Vec<(ContainerId, Provisioned)>,
+        recovered: Vec<(ContainerId, Option<Provisioned>)>,
     ) -> Self {
-        let ready = |(id, one)| (id, State::Ready(Box::new(one)));
+        let ready = |one| State::Ready(Box::new(one));
+        let ready = |(id, one): (_, Option<_>)| (id, one.map_or(State::Damaged, ready));
         self.provisioning = Provisioning {
             provisioner,
             containers: recovered.into_iter().map(ready).collect(),

@@ -320,7 +320,9 @@ impl Container {
     /// What isolators let it use.
     pub fn resources(&self) -> ContainerResources {
         let allocated = self.allocated();
-        let requests = &allocated + &executor_overhead(&allocated, self.is_command);
+        // A task of a group has no executor of its own.
+        let has_executor = self.is_command && self.parent().is_none();
+        let requests = &allocated + &executor_overhead(&allocated, has_executor);
         // With a limit of any task, the requests of the others and of the executor add to it.
         let limit = |own: fn(&TaskLimits) -> Option<Limit>, amount: fn(&Resources) -> f64| {
             let limited = self
@@ -445,9 +447,9 @@ impl Container {
     pub fn started(&mut self, leader: i32) -> Vec<Effect> {
         self.leader = Some(leader);
         match self.phase {
-            // A nested one may have been starting when the agent restarted.
+            // It may have been starting when the agent restarted.
             Phase::Launching | Phase::Recovering if self.is_command => self.command_started(),
-            Phase::Launching if self.is_group() => self.group_started(),
+            Phase::Launching | Phase::Recovering if self.is_group() => self.group_started(),
             Phase::Launching => {
                 self.phase = Phase::Registering;
                 vec![Effect::AwaitSubscription]

@@ -171,9 +171,14 @@ impl Container {
 
     /// The deadline for subscribing after an agent restart has passed.
     pub fn reregistration_overdue(&mut self, patience: Duration) -> Vec<Effect> {
-        // The end of a command that has ended is reported by the launcher.
-        if self.phase != Phase::Recovering || self.is_command || self.is_group() {
+        if self.phase != Phase::Recovering {
             return Vec::new();
+        }
+        if self.is_command || self.is_group() {
+            // Its init still isolates itself, and has as long as after any launch. The agent does not
+            // wait for that.
+            self.phase = Phase::Launching;
+            return vec![Effect::AwaitSubscription];
         }
         let patience = duration::format(patience);
         self.end_status = Some((
@@ -352,6 +357,31 @@ mod tests {
             panic!("{effects:?}")
         };
         assert_eq!(terminal.message, "Executor did not reregister within 2secs");
+    }
+
+    /// Its init may hang, and an agent that waited for it would not register.
+    #[test]
+    fn command_that_is_being_started_is_not_awaited_for_long() {
+        let state = StateRecord {
+            state: TaskState::Staging,
+            given: Vec::new(),
+        };
+        let record = ContainerRecord {
+            is_command: true,
+            ..records::container()
+        };
+        let tasks = vec![(task("t"), state)];
+        let found = StoredContainer { record, tasks };
+        let mut container = Container::recovered(records::id("c"), found, None);
+        assert_eq!(container.resume(), [], "it does not run");
+        let overdue = container.reregistration_overdue(PATIENCE);
+        assert_eq!(overdue, [Effect::AwaitSubscription]);
+        assert_eq!(container.phase, Phase::Launching);
+        assert_eq!(container.reregistration_overdue(PATIENCE), []);
+        container.started(42);
+        assert_eq!(container.phase, Phase::Running);
+        let state = container.tasks().next().map(|task| task.state);
+        assert_eq!(state, Some(TaskState::Running));
     }
 
     /// SPEC 5.2.

@@ -22,6 +22,7 @@ use runtime::Node;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::store::{read_json, write_json};
 use super::{GetOptions, ImageConfig, Images};
 use crate::host::beneath::Beneath;
 use crate::host::removal::remove_tree;
@@ -65,8 +66,9 @@ impl Provisioner {
     }
 
     /// Holds the images of the live containers of an earlier agent process, and removes what is
-    /// left of others. Called once, before all other functions. Blocking.
-    pub fn recover(&self, live: &BTreeSet<ContainerId>) -> Vec<(ContainerId, Provisioned)> {
+    /// left of others. Returns what the live ones have got; `None` if a record is damaged. Called
+    /// once, before all other functions. Blocking.
+    pub fn recover(&self, live: &BTreeSet<ContainerId>) -> Vec<(ContainerId, Option<Provisioned>)> {
         let mut found = Vec::new();
         // Strangers' files with rights lie below: no user of the host may reach them.
         let closed = std::fs::create_dir_all(&self.directory).and_then(|()| {
@@ -84,9 +86,15 @@ impl Provisioner {
             let id = id.and_then(|name| ContainerId::new(&name).ok());
             match id.filter(|id| live.contains(id)) {
                 Some(id) => match read_record(&entry.path()) {
-                    Ok(provisioned) => found.push((id, provisioned)),
+                    Ok(provisioned) => found.push((id, Some(provisioned))),
+                    // It was not launched.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        remove(&entry.path());
+                    }
                     Err(error) => {
-                        tracing::error!(container = %id, %error, "its image is not held");
+                        tracing::error!(container = %id, %error, "damaged record of its image: \
+                            keeping all images until it ends");
+                        found.push((id, None));
                     }
                 },
                 None => {
@@ -95,7 +103,8 @@ impl Provisioner {
             }
         }
         let held = found.iter();
-        let held = held.map(|(id, one)| (id.clone(), one.image.digest.clone()));
+        let digest = |one: &Provisioned| one.image.digest.clone();
+        let held = held.map(|(id, one)| (id.clone(), one.as_ref().map(digest)));
         if let Err(error) = self.images.hold(held.collect()) {
             tracing::error!(%error, "images of running containers are not held");
         }
@@ -186,13 +195,11 @@ fn remove(path: &Path) -> bool {
 fn write_record(provisioned: &Provisioned) -> io::Result<()> {
     let scratch = &provisioned.root.scratch;
     std::fs::create_dir_all(scratch)?;
-    let text = serde_json::to_vec(provisioned)?;
-    std::fs::write(scratch.join(RECORD), text)
+    write_json(&scratch.join(RECORD), RECORD, provisioned)
 }
 
 fn read_record(scratch: &Path) -> io::Result<Provisioned> {
-    let text = std::fs::read(scratch.join(RECORD))?;
-    Ok(serde_json::from_slice(&text)?)
+    read_json(&scratch.join(RECORD), RECORD)
 }
 
 fn image_user(image: &Path, config: &ImageConfig) -> Result<Account, String> {

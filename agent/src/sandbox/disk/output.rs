@@ -16,6 +16,8 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use crate::host::beneath::path_of;
+
 /// The bounded files and their rotated copies.
 const FILES: [(&str, &str); 2] = [("stdout", "stdout.1"), ("stderr", "stderr.1")];
 /// A rotated copy while it is being written.
@@ -33,17 +35,21 @@ pub fn bound(sandbox: &Path, max: u64) -> io::Result<()> {
 }
 
 fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()> {
-    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = match openat(directory.as_fd(), name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        // Removed or replaced by the task.
-        Err(Errno::ENOENT | Errno::ELOOP | Errno::EISDIR | Errno::ENXIO) => return Ok(()),
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let found = match openat(directory.as_fd(), name, flags, Mode::empty()) {
+        Ok(found) => File::from(found),
+        Err(Errno::ENOENT) => return Ok(()), // Removed by the task.
         Err(error) => return Err(error.into()),
     };
-    let metadata = file.metadata()?;
+    let metadata = found.metadata()?;
+    // The task may have put anything in its place; to open a device may have an effect on it.
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() <= max {
         return Ok(());
     }
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(path_of(&found))?;
     let copied = copy(directory, &file, older, max);
     // Even if the copy failed: the bound comes first.
     file.set_len(0)?;

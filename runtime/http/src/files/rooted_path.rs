@@ -180,12 +180,12 @@ impl RootedPath {
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
                 FileError::Unnameable { path }
             }
-            _ if source.raw_os_error() == Some(Errno::ENXIO as i32) => FileError::NotAFile { path },
             _ => FileError::System { path, source },
         }
     }
 
-    /// Opens it below its root. Does not wait for the writer of a pipe.
+    /// Opens a file or a directory below its root. Anything else is not opened at all: that may
+    /// wait, or have an effect on a device.
     fn open(&self) -> Result<File, FileError> {
         let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         let path = match self.inside.as_os_str().is_empty() {
@@ -195,16 +195,23 @@ impl RootedPath {
         if !path.components().all(inside) {
             return Err(FileError::Outside { path: self.path() });
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let how = OpenHow::new()
-            .flags(flags)
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let root = File::open(&self.root).map_err(|error| self.error(error))?;
-        match openat2(&root, path, how) {
-            Ok(file) => Ok(File::from(file)),
-            Err(Errno::EXDEV | Errno::ELOOP) => Err(FileError::Outside { path: self.path() }),
-            Err(error) => Err(self.error(error.into())),
+        let found = match openat2(&root, path, how) {
+            Ok(found) => File::from(found),
+            Err(Errno::EXDEV | Errno::ELOOP) => {
+                return Err(FileError::Outside { path: self.path() });
+            }
+            Err(error) => return Err(self.error(error.into())),
+        };
+        let metadata = found.metadata().map_err(|error| self.error(error))?;
+        if !metadata.is_file() && !metadata.is_dir() {
+            return Err(FileError::NotAFile { path: self.path() });
         }
+        let found = format!("/proc/self/fd/{}", found.as_raw_fd());
+        File::open(found).map_err(|error| self.error(error))
     }
 }
 
@@ -373,6 +380,10 @@ mod tests {
         assert_eq!(read(&place("inside"), 0, None).unwrap().size, 11);
         let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
         nix::unistd::mkfifo(&root.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in ["pipe", "socket"] {
+            let refused = browse(&place(path)).unwrap_err().to_string();
+            assert!(refused.contains("not a regular file"), "{path}: {refused}");
+        }
         for (path, words) in [
             ("missing", "no such file"),
             ("stdout/x", "no such file"),

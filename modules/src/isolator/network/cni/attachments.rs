@@ -6,12 +6,13 @@
 //! | file | content |
 //! |---|---|
 //! | `ns` | the namespace, mounted |
-//! | `networks.json` | the plugins' configurations, written before their calls, and their results |
+//! | `networks.json` | the plugins' configurations, written before their calls, and their results, after a checksum |
 //! | `hosts`, `hostname`, `resolv.conf` | files that the container sees in `/etc` |
 //! | `lock` | locked while an agent works on it, or a plugin that outlives its agent |
 //!
 //! It is removed when all plugins have deleted their additions. Without it nothing is left.
 
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -25,8 +26,9 @@ use protocol::task::network::NetworkInfo;
 use protocol::{ContainerId, Uuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use storage::record;
 
-use super::config::{self, Object, keeps_result};
+use super::config::{self, NetworkConfig, Object, keeps_result};
 use super::plugin::{self, Call, LIMIT};
 use super::{Options, namespace, requests, result};
 
@@ -99,16 +101,25 @@ impl Home {
     fn write_record(&self, attachments: &[Attachment]) -> io::Result<()> {
         let (path, new) = (self.file(RECORD), self.file("networks.json.new"));
         let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec(attachments)?)?;
+        let text = serde_json::to_vec(attachments)?;
+        file.write_all(&record::seal(RECORD.as_bytes(), 0, &text))?;
         // After a reboot it tells which addresses are to be freed.
         file.sync_all()?;
         fs::rename(new, path)
     }
 }
 
-fn record_in(home: &Path) -> Option<Vec<Attachment>> {
-    let bytes = fs::read(home.join(RECORD)).ok()?;
-    serde_json::from_slice(&bytes).ok()
+/// The networks that a container may have; none if its record was not written. Fails if the record
+/// is damaged.
+fn record_in(home: &Path) -> Result<Vec<Attachment>, String> {
+    let path = home.join(RECORD);
+    let damaged = |error: &dyn Display| format!("`{}`: {error}", path.display());
+    let bytes = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(|error| damaged(&error))?,
+    };
+    let opened = record::open(RECORD.as_bytes(), &bytes).map_err(|error| damaged(&error))?;
+    serde_json::from_slice(opened.value).map_err(|error| damaged(&error))
 }
 
 /// The network of a container as it was recorded.
@@ -302,7 +313,15 @@ impl Networks {
         }
         let namespace = Some(home.file(NAMESPACE)).filter(|path| namespace::is_mounted(path));
         let mut problems = Vec::new();
-        for attachment in record_in(&home.path).unwrap_or_default().iter().rev() {
+        let (attachments, is_known) = match record_in(&home.path) {
+            Ok(recorded) => (recorded, true),
+            Err(problem) => {
+                tracing::error!(container = %id, problem, "damaged record of its networks: \
+                    deleting it from all networks of --network_cni_config_dir");
+                (self.possible_attachments(), false)
+            }
+        };
+        for attachment in attachments.iter().rev() {
             let call = Call {
                 command: "DEL",
                 container: id.as_str(),
@@ -323,11 +342,39 @@ impl Networks {
                 }
             }
         }
-        if !problems.is_empty() {
-            return Err(problems.join("\n"));
+        match problems.is_empty() {
+            true => {}
+            false if is_known => return Err(problems.join("\n")),
+            // It may never have been in that network.
+            false => tracing::warn!(container = %id, ?problems, "not deleted from all networks"),
         }
         let left = self.leave(home);
         left.map_err(|error| format!("cannot remove the network of a container: {error}"))
+    }
+
+    /// All networks with all interfaces that a container may have in them.
+    fn possible_attachments(&self) -> Vec<Attachment> {
+        let directory = self.options.config_dir.as_deref();
+        let all = directory.map_or_else(|| Ok(Vec::new()), config::all);
+        let all = all.unwrap_or_else(|problem| {
+            tracing::error!(problem, "the networks of a container are not known");
+            Vec::new()
+        });
+        let interfaces = 0..all.len();
+        let of = |config: &NetworkConfig| {
+            let network = NetworkInfo {
+                name: config.name.clone(),
+                ..NetworkInfo::default()
+            };
+            let plugins = config.for_container(&network).ok()?;
+            Some(interfaces.clone().map(move |index| Attachment {
+                network: network.clone(),
+                interface: format!("eth{index}"),
+                plugins: plugins.clone(),
+                result: None,
+            }))
+        };
+        all.iter().filter_map(of).flatten().collect()
     }
 
     /// The containers that have a directory, with their networks. Those whose network was not made
@@ -342,7 +389,11 @@ impl Networks {
             .filter_map(|name| ContainerId::new(name).ok());
         let network = |id: ContainerId| {
             let home = self.home(&id);
-            let record = record_in(&home);
+            let record = record_in(&home).inspect_err(|problem| {
+                tracing::error!(container = %id, problem, "damaged record of its networks: its \
+                    addresses are not known");
+            });
+            let record = record.ok().filter(|_| home.join(RECORD).exists());
             let record = record.filter(|all| all.iter().all(|one| one.result.is_some()));
             let record = record.filter(|_| namespace::is_mounted(&home.join(NAMESPACE)));
             (id, record.map(|record| network_in(&home, &record)))

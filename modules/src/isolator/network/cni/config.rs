@@ -165,8 +165,16 @@ fn network_json(network: &NetworkInfo) -> Value {
 /// Blocking. The configuration of a network, read anew from the operator's directory. Of two with
 /// one name the first counts, in the order of the files' names.
 pub(super) fn find(directory: Option<&Path>, name: &str) -> Result<NetworkConfig, String> {
-    let unknown = || format!("Unknown CNI network '{name}'");
-    let directory = directory.ok_or_else(unknown)?;
+    let found = match directory {
+        Some(directory) => all(directory)?,
+        None => Vec::new(),
+    };
+    let found = found.into_iter().find(|config| config.name == name);
+    found.ok_or_else(|| format!("Unknown CNI network '{name}'"))
+}
+
+/// Blocking. All configurations, read anew from the operator's directory.
+pub(super) fn all(directory: &Path) -> Result<Vec<NetworkConfig>, String> {
     let listed = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let listed = listed.map_err(|error| {
         let directory = directory.display();
@@ -174,18 +182,18 @@ pub(super) fn find(directory: Option<&Path>, name: &str) -> Result<NetworkConfig
     })?;
     let mut paths: Vec<_> = listed.iter().map(fs::DirEntry::path).collect();
     paths.sort();
+    let mut found = Vec::new();
     for path in paths.iter().filter(|path| path.is_file()) {
         let read = fs::read_to_string(path).map_err(|error| error.to_string());
         match read.and_then(|text| NetworkConfig::parse(&text)) {
-            Ok(config) if config.name == name => return Ok(config),
-            Ok(_) => {}
+            Ok(config) => found.push(config),
             Err(problem) => {
                 let path = path.display();
                 tracing::warn!(%path, problem, "skipping a network configuration");
             }
         }
     }
-    Err(unknown())
+    Ok(found)
 }
 
 #[cfg(test)]

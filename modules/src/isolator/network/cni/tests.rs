@@ -196,6 +196,44 @@ fn failed_deletion_is_tried_again() {
     assert!(fixture.is_empty());
 }
 
+/// At each place of the record: changed bytes, and an end.
+#[test]
+fn damaged_record_leaves_nothing() {
+    let plugin = format!("[ $CNI_COMMAND = ADD ] || exit $(cat status); {FIRST}");
+    let Some(fixture) = Fixture::make(&[("first", &plugin)]) else {
+        return;
+    };
+    fs::write(fixture.file("status"), "0").unwrap();
+    let path = fixture
+        .file("networks")
+        .join(id().as_str())
+        .join("networks.json");
+    let length = {
+        fixture.networks.attach(&in_web(), || true).unwrap();
+        let length = fs::read(&path).unwrap().len();
+        fixture.networks.detach(&id()).unwrap();
+        length
+    };
+    for at in (0..length).step_by(5) {
+        for is_cut in [true, false] {
+            fixture.networks.attach(&in_web(), || true).unwrap();
+            let mut record = fs::read(&path).unwrap();
+            match is_cut {
+                true => record.truncate(at),
+                false => record[at] ^= 1,
+            }
+            fs::write(&path, record).unwrap();
+            // A plugin may not know the container, and fail.
+            fs::write(fixture.file("status"), if is_cut { "1" } else { "0" }).unwrap();
+            fs::remove_file(fixture.file("calls")).unwrap();
+            assert_eq!(fixture.networks.list(), [(id(), None)], "byte {at}");
+            assert_eq!(fixture.networks.detach(&id()), Ok(()), "byte {at}");
+            assert_eq!(fixture.calls(), ["DEL first eth0"], "byte {at}");
+            assert!(fixture.is_empty());
+        }
+    }
+}
+
 #[test]
 fn docker_without_a_network_has_its_loopback() {
     let Some(fixture) = Fixture::make(&[]) else {
