@@ -1,7 +1,7 @@
 //! Containers with mounts, a root file system, capabilities and limits of their own, for real.
 //! Needs root; skipped elsewhere.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -245,6 +245,31 @@ fn container_runs_in_its_own_root_file_system() {
     assert!(directory.path().join("scratch/upper/written").exists());
     let host_mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!host_mounts.contains("overlay ") || !host_mounts.contains("a,b:c"));
+}
+
+#[test]
+fn privileged_container_has_the_hosts_devices() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let plan = LaunchPlan {
+        is_privileged: true,
+        ..rooted(directory.path())
+    };
+    let script = "cat /marker || exit 9; ls /dev; echo box > /proc/sys/kernel/hostname && echo set";
+    let (output, state, message) = run(plan, shell("t", script));
+    assert_eq!(state, TaskState::Finished, "{message}: {output}");
+    let is_device = |entry: &std::fs::DirEntry| {
+        let kind = entry.file_type().unwrap();
+        kind.is_char_device() || kind.is_block_device()
+    };
+    let of_host = std::fs::read_dir("/dev").unwrap().map(Result::unwrap);
+    for device in of_host.filter(is_device) {
+        let name = device.file_name().into_string().unwrap();
+        assert!(output.contains(&format!("\n{name}\n")), "{name}: {output}");
+    }
+    assert!(output.contains("\nset\n"), "{output}");
 }
 
 #[test]

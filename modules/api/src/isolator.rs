@@ -62,6 +62,14 @@ pub struct ContainerConfig {
     pub shares_limits: bool,
 }
 
+impl ContainerConfig {
+    /// Whether it wants all rights of root on the host. Only the operator can allow that.
+    pub fn wants_privileges(&self) -> bool {
+        let docker = self.container.as_ref().and_then(|one| one.docker.as_ref());
+        self.root.is_some() && docker.is_some_and(|docker| docker.is_privileged)
+    }
+}
+
 /// The directory of a persistent volume; `None` for other resources. On the root disk it is
 /// `volumes/roles/<role>/<id>` of the work directory, on a PATH disk likewise below its root, and
 /// on a MOUNT disk it is the mounted file system.
@@ -168,6 +176,9 @@ pub struct LaunchPlan {
     pub no_new_privileges: bool,
     /// A root file system of its own.
     pub root: Option<RootFilesystem>,
+    /// Whether it has the devices of the host in its root file system, and may change `/proc` and
+    /// `/sys`.
+    pub is_privileged: bool,
     /// The directory in which its program starts; `None` for the sandbox.
     pub working_directory: Option<PathBuf>,
     /// Files and directories that it sees, in the order of their mounts.
@@ -199,6 +210,7 @@ impl LaunchPlan {
         self.oom_score_adj = other.oom_score_adj.or(self.oom_score_adj);
         self.no_new_privileges |= other.no_new_privileges;
         self.root = other.root.or(self.root.take());
+        self.is_privileged |= other.is_privileged;
         self.working_directory = other.working_directory.or(self.working_directory.take());
         self.mounts.extend(other.mounts);
         self.hostname = other.hostname.or(self.hostname.take());

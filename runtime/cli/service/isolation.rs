@@ -142,6 +142,11 @@ pub struct IsolationFlags {
     /// `--network_cni_config_dir`
     #[arg(long, env = "MEROS_DOCKER_BRIDGE_NETWORK", value_name = "NAME")]
     docker_bridge_network: Option<String>,
+    /// Let containers of type DOCKER be `privileged`: the rights and devices of root on this host.
+    /// Any framework can then take over the host
+    #[arg(long, env = "MEROS_ALLOW_PRIVILEGED", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    allow_privileged: bool,
     /// Capabilities of the processes of a container that names none, as JSON such as
     /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
     #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
@@ -270,6 +275,7 @@ impl IsolationFlags {
             ("cgroups_root", self.cgroups_root.clone()),
             ("cgroups_enable_cfs", self.cgroups_enable_cfs.to_string()),
             ("cgroups_limit_swap", self.cgroups_limit_swap.to_string()),
+            ("allow_privileged", self.allow_privileged.to_string()),
             (
                 "cgroups_destroy_timeout",
                 self.cgroups_destroy_timeout.clone(),

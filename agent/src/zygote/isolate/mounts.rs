@@ -89,7 +89,10 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
             mount_kernel_files(plan, &inside, true)?;
             make_devices(&inside)?;
             mount_network_files(plan, &inside)?;
-            hide(&inside)?;
+            match plan.is_privileged {
+                true => add_host_devices(&inside)?,
+                false => hide(&inside)?,
+            }
             let here = inside.find_or_make(&own.sandbox, Kind::Directory);
             let here = here.map_err(failed("make", &own.sandbox))?;
             bind(sandbox, &here, false).map_err(failed("mount", &own.sandbox))?;
@@ -176,7 +179,7 @@ fn mount_kernel_files(plan: &LaunchPlan, inside: &Beneath, has_root: bool) -> Re
     if has_root {
         let sys = Path::new("/sys");
         let here = place(sys).map_err(failed("make", sys))?;
-        bind(sys, &here, true).map_err(failed("mount", sys))?;
+        bind(sys, &here, !plan.is_privileged).map_err(failed("mount", sys))?;
         let dev = Path::new("/dev");
         let here = place(dev).map_err(failed("make", dev))?;
         let options = Some("mode=0755,size=64k");
@@ -239,6 +242,30 @@ fn make_devices(inside: &Beneath) -> Result<(), String> {
     for (link, target) in DEVICE_LINKS {
         let path = dev.join(link);
         nix::unistd::symlinkat(target, &here, link).map_err(failed("make", &path))?;
+    }
+    Ok(())
+}
+
+/// All other devices of the host, and its directories of devices. What `/dev` has already stays.
+fn add_host_devices(inside: &Beneath) -> Result<(), String> {
+    let dev = Path::new("/dev");
+    for entry in std::fs::read_dir(dev).map_err(failed("read", dev))? {
+        let path = entry.map_err(failed("read", dev))?.path();
+        let Ok(found) = std::fs::symlink_metadata(&path) else {
+            // It has been unplugged.
+            continue;
+        };
+        let kind = found.file_type();
+        let kind = match kind.is_char_device() || kind.is_block_device() {
+            true => Kind::File,
+            false if kind.is_dir() => Kind::Directory,
+            false => continue,
+        };
+        if inside.find(&path).is_err() {
+            let here = inside.find_or_make(&path, kind);
+            let here = here.map_err(failed("make", &path))?;
+            bind(&path, &here, false).map_err(failed("mount", &path))?;
+        }
     }
     Ok(())
 }
