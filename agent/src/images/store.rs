@@ -18,11 +18,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::digest::Digest;
 use super::reference::Reference;
 use super::retention::DiskSpace;
 use super::space::space;
 use super::unpacker::{BLOBS, TARGET, UnpackedImage};
+use crate::fetcher::digest::Digest;
 use crate::host::helper::Identity;
 use crate::host::{procfs, removal};
 

@@ -243,6 +243,10 @@ fn unsupported_fields_are_refused_by_name() {
         "command.uris[0].output_file is `../f`: expected a relative path of a file, without empty parts, `.` and `..`",
     );
     refused_task(
+        r#""command": {"value": "x", "uris": {"value": "/f", "digest": "md5:0"}}"#,
+        "command.uris[0].digest is `md5:0`: expected `sha256:` and 64 lower-case hexadecimal digits",
+    );
+    refused_task(
         r#""executor": {"executor_id": {"value": "e"}, "type": "DEFAULT", "command": {"value": "x"}}"#,
         "'ExecutorInfo.command' must not be set for 'DEFAULT' executor",
     );

@@ -112,12 +112,17 @@ impl Writer {
             extract,
             cache,
             output_file,
+            digest,
         } = uri;
         self.text(value);
         for flag in [*executable, *extract, *cache] {
             self.byte(u8::from(flag));
         }
         self.optional(output_file.as_deref(), Self::text);
+        // Rare: absent, it takes no byte.
+        if let Some(digest) = digest {
+            self.text(digest);
+        }
     }
 
     fn resources(&mut self, resources: &Resources) {

@@ -206,6 +206,7 @@ impl Chance {
             extract: self.half(),
             cache: self.half(),
             output_file: self.half().then(|| "d/f".to_owned()),
+            digest: self.half().then(|| format!("sha256:{}", "0f".repeat(32))),
         }
     }
 
