@@ -4,6 +4,7 @@
 //! schema evolution, and unreadable records are listed. Records too large for one value of the
 //! store are split.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use protocol::{
@@ -129,15 +130,25 @@ impl Entry {
         Self::put(Key::Agent, record)
     }
 
-    /// A container's record.
+    /// A container's record, without secrets: only its launch needs them.
     pub fn container(id: &ContainerId, record: &ContainerRecord) -> Result<Self, Garbled> {
-        Self::put(Key::Container(id.clone()), record)
+        let key = Key::Container(id.clone());
+        match record.executor.without_secrets() {
+            Cow::Borrowed(_) => Self::put(key, record),
+            Cow::Owned(executor) => Self::put(
+                key,
+                &ContainerRecord {
+                    executor,
+                    ..record.clone()
+                },
+            ),
+        }
     }
 
-    /// A task's description.
+    /// A task's description, without secrets.
     pub fn task(container: &ContainerId, info: &TaskInfo) -> Result<Self, Garbled> {
         let key = Key::Task(container.clone(), info.task_id.clone());
-        Self::put(key, info)
+        Self::put(key, &*info.without_secrets())
     }
 
     /// A task's state.
@@ -252,6 +263,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use protocol::task::container::{ContainerInfo, SecretData, Volume, VolumeSource};
     use protocol::{AgentId, CommandInfo, ExecutorId, FrameworkId, Source, TaskStatus};
     use resources::Resources;
     use runtime::Timestamp;
@@ -416,6 +428,37 @@ pub(crate) mod tests {
             "update/+0000000000000000004",
         ] {
             assert_eq!(Key::read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn records_have_no_secrets() {
+        let secret = "sixteen letters!";
+        let container = Some(Box::new(ContainerInfo {
+            volumes: vec![Volume {
+                container_path: "key".into(),
+                is_read_only: true,
+                source: VolumeSource::Secret(SecretData(secret.into())),
+            }],
+            ..ContainerInfo::default()
+        }));
+        let mut record = super::tests::container();
+        record.executor.container.clone_from(&container);
+        let info = TaskInfo {
+            container,
+            executor: Some(record.executor.clone()),
+            ..task("t")
+        };
+        let entries = [
+            Entry::container(&id("c"), &record).unwrap(),
+            Entry::task(&id("c"), &info).unwrap(),
+        ];
+        for entry in entries {
+            let Entry::Put(_, bytes) = entry else {
+                panic!("{entry:?}");
+            };
+            let mut windows = bytes.windows(secret.len());
+            assert!(!windows.any(|window| window == secret.as_bytes()));
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use module_api::isolator::{
     CapabilitySets, LaunchPlan, Mount, MountSource, Namespaces, RootFilesystem,
 };
-use protocol::task::container::{LinuxCapabilities, RLimit, RLimitKind, SoftHard};
+use protocol::task::container::{LinuxCapabilities, RLimit, RLimitKind, SecretData, SoftHard};
 use protocol::{Reason, TaskInfo, TaskState};
 
 use super::{World, is_root, shell, with_plan};
@@ -84,7 +84,7 @@ fn volumes_are_seen_only_in_the_container() {
             MountSource::Sandbox("own".into()),
             at.path().to_str().unwrap(),
         ),
-        mount(MountSource::Bytes(b"secret".to_vec()), "key"),
+        mount(MountSource::Secret(SecretData(b"secret".to_vec())), "key"),
     ]);
     let script = format!(
         "cat data/deep/there; echo; echo new > data/deep/made; echo x > protected/y || echo refused; \
@@ -103,6 +103,30 @@ fn volumes_are_seen_only_in_the_container() {
         0,
         "only in the container"
     );
+}
+
+#[test]
+fn memory_volume_has_its_size_and_owner() {
+    if skipped() {
+        return;
+    }
+    let memory = MountSource::Memory {
+        bytes: Some(1 << 20),
+        mode: 0o700,
+    };
+    let plan = mounted(vec![mount(memory, "fast")]);
+    let script = "stat -c '%a %U' fast; head -c 2000000 /dev/zero > fast/file || echo full; \
+        stat -c %s fast/file; cp /bin/true fast/; fast/true || echo inert; \
+        grep -c ' /.*/fast tmpfs ' /proc/self/mounts";
+    for (task, owner) in [
+        (shell("t", script), "root"),
+        (as_nobody(shell("t", script)), "nobody"),
+    ] {
+        let (output, state, message) = run(plan.clone(), task);
+        assert_eq!(state, TaskState::Finished, "{message}: {output}");
+        let expected = format!("700 {owner}\nfull\n1048576\ninert\n1\n");
+        assert_eq!(output, expected);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use protocol::task::Limit;
-use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit};
+use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit, SecretData};
 use protocol::task::network::NetworkInfo;
 use protocol::{ContainerId, Reason, ResourceStatistics};
 use resources::{Resource, Resources, SourceKind};
@@ -132,8 +132,15 @@ pub enum MountSource {
     Host(PathBuf),
     /// A path below the sandbox; a directory is made if nothing is there.
     Sandbox(PathBuf),
-    /// A file with these bytes, in memory only.
-    Bytes(Vec<u8>),
+    /// A file with this content, in memory only.
+    Secret(SecretData),
+    /// A new directory in memory only.
+    Memory {
+        /// Bytes that its files can have; `None` for the kernel's default.
+        bytes: Option<u64>,
+        /// Permissions of the directory.
+        mode: u32,
+    },
 }
 
 /// Capabilities of a container's processes.

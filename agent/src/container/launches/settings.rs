@@ -75,7 +75,7 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
 mod tests {
     use module_api::isolator::{Mount, MountSource};
     use protocol::task::container::{
-        Image, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume,
+        Image, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, SecretData, Volume,
     };
 
     use super::*;
@@ -115,7 +115,7 @@ mod tests {
             ),
             (
                 ContainerInfo {
-                    volumes: volume(VolumeSource::Secret(Vec::new())),
+                    volumes: volume(VolumeSource::Secret(SecretData::default())),
                     ..default()
                 },
                 "volume/secret",

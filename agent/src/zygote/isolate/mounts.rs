@@ -12,7 +12,11 @@ use std::path::{Path, PathBuf};
 use module_api::isolator::{LaunchPlan, Mount, MountSource, RootFilesystem};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use protocol::task::container::SecretData;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
 
 use super::failed;
 use crate::host::beneath::{Beneath, Kind, path_of};
@@ -327,7 +331,15 @@ impl Source {
                 }
                 made
             }
-            MountSource::Bytes(bytes) => return Self::in_memory(bytes, sandbox, &volume.target),
+            MountSource::Secret(SecretData(bytes)) => {
+                return Self::secret(bytes, sandbox, &volume.target);
+            }
+            MountSource::Memory { bytes, mode } => {
+                let tree = tmpfs(*bytes, *mode, sandbox);
+                let tree = tree.map_err(failed("make memory for", &volume.target))?;
+                let kind = Kind::Directory;
+                return Ok(Self { tree, kind });
+            }
         };
         Self::of(&opened, &volume.target)
     }
@@ -345,7 +357,7 @@ impl Source {
 
     /// A file that only the sandbox's owner can read, on a file system in memory that nobody else
     /// sees.
-    fn in_memory(bytes: &[u8], sandbox: &Path, target: &Path) -> Result<Self, String> {
+    fn secret(bytes: &[u8], sandbox: &Path, target: &Path) -> Result<Self, String> {
         // Over the sandbox only as long as the file is made.
         mount(
             Some("secret"),
@@ -399,6 +411,29 @@ impl Source {
         let found = found.map_err(failed("make the mount point", target))?;
         attach(&self.tree, &found, is_read_only).map_err(failed("mount", target))
     }
+}
+
+/// A new file system in memory, of the sandbox's owner. Its files count as memory of the processes
+/// that write them.
+fn tmpfs(bytes: Option<u64>, mode: u32, sandbox: &Path) -> io::Result<OwnedFd> {
+    let owner = std::fs::metadata(sandbox)?;
+    let options = [
+        ("mode", Some(format!("{mode:o}"))),
+        ("size", bytes.map(|bytes| bytes.to_string())),
+        ("uid", Some(owner.uid().to_string())),
+        ("gid", Some(owner.gid().to_string())),
+    ];
+    let made = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        if let Some(value) = value {
+            fsconfig_set_string(&made, key, value)?;
+        }
+    }
+    fsconfig_create(&made)?;
+    let inert = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, inert)?)
 }
 
 fn give_to_owner_of(sandbox: &Path, file: &impl AsFd) -> io::Result<()> {

@@ -5,8 +5,8 @@ mod seccomp;
 mod volumes;
 
 use module_api::isolator::{
-    CapabilitySets, CleanUpContainer, ContainerConfig, LaunchPlan, Limitation, MeasureContainers,
-    Measured, Namespaces, PrepareContainer, RecoverContainers, UpdateContainer,
+    CapabilitySets, CleanUpContainer, ContainerConfig, ContainerResources, LaunchPlan, Limitation,
+    MeasureContainers, Measured, Namespaces, PrepareContainer, RecoverContainers, UpdateContainer,
 };
 use module_api::{Fault, IsolatorRef, ModuleError, ModuleKind, Parameters};
 use protocol::task::container::{ContainerInfo, IpcMode};
@@ -99,7 +99,8 @@ impl Chosen {
                 sandbox_path: true,
                 secret: self.has("volume/secret"),
             };
-            plan.mounts = volumes::mounts(&container.volumes, kinds)?;
+            let memory = memory_bytes(&config.resources);
+            plan.mounts = volumes::mounts(&container.volumes, kinds, memory)?;
             plan.hostname = container.hostname.clone();
             plan.namespaces.uts = plan.hostname.is_some();
         }
@@ -146,6 +147,16 @@ impl Chosen {
         plan.no_new_privileges = self.has("linux/nnp");
         Ok(plan)
     }
+}
+
+/// The memory that a container may use; `None` without a bound.
+fn memory_bytes(resources: &ContainerResources) -> Option<u64> {
+    let megabytes = match resources.mem_limit {
+        Some(limit) => limit.value(),
+        None => resources.requests.mem().as_f64(),
+    };
+    let is_bound = megabytes.is_finite() && megabytes > 0.0;
+    is_bound.then(|| (megabytes * MEBIBYTE as f64) as u64)
 }
 
 /// Starts one isolator for all of these names.
@@ -212,7 +223,7 @@ impl Handler<CleanUpContainer> for Planned {
 mod tests {
     use std::path::Path;
 
-    use module_api::isolator::{ContainerResources, MountSource, RootFilesystem};
+    use module_api::isolator::{MountSource, RootFilesystem};
     use protocol::ContainerId;
     use protocol::task::container::{
         DockerOptions, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume, VolumeSource,
