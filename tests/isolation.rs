@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use protocol::task::container::{RLimit, RLimitKind, SoftHard, Volume, VolumeSource};
+use protocol::task::container::{RLimit, RLimitKind, SecretData, SoftHard, Volume, VolumeSource};
 use protocol::task::{ContainerInfo, Limit, TaskLimits};
 use protocol::{ContainerId, Reason, TaskId, TaskState, TaskStatus};
 use serde_json::Value;
@@ -395,7 +395,7 @@ fn task_has_the_volumes_and_limits_of_its_container() {
     let secret = Volume {
         container_path: "key".into(),
         is_read_only: false,
-        source: VolumeSource::Secret(b"secret".to_vec()),
+        source: VolumeSource::Secret(SecretData(b"secret".to_vec())),
     };
     refused.container = Some(Box::new(ContainerInfo {
         volumes: vec![secret],

@@ -85,7 +85,7 @@ pub(super) fn all_executors(survey: &ContainersView) -> ResponseGetExecutors {
 }
 
 fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
-    let mut executor_info = schema::ExecutorInfo::from(&container.executor);
+    let mut executor_info = schema::ExecutorInfo::from(&*container.executor.without_secrets());
     executor_info.framework_id = Some((&container.framework_id).into());
     if container.is_command {
         // The agent's own command executor has no declared type. The other fields come from its

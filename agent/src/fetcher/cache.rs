@@ -1,18 +1,22 @@
 //! The cache of fetched files. Pure: it decides, and does no I/O.
 //!
-//! The key of a file is its URI with the user, so no user gets another's files.
+//! The key of a file is its URI with the user, so no user gets another's files, and with the digest
+//! that it must have, so a new digest finds no old content.
 //! Containers that want a file that is being downloaded wait for it. A file in use stays; of the
 //! others, those that were not used for the longest time are evicted while all together exceed the
 //! cache's size. A file that is alone too large goes with its last user.
 
 use std::collections::BTreeMap;
 
-/// A user and a URI.
+use super::digest::Digest;
+
+/// A user, a URI and the digest of the content, if any is expected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CacheKey {
     /// The user's id; `None` means the agent's user.
     pub(super) uid: Option<u32>,
     pub(super) uri: String,
+    pub(super) digest: Option<Digest>,
 }
 
 /// The next step of a container that wants a file.
@@ -107,10 +111,21 @@ impl Cache {
         self.entries.remove(key);
     }
 
-    /// A container no longer uses a file. Returns the evicted files.
-    pub(super) fn release(&mut self, key: &CacheKey) -> Vec<(CacheKey, FileNumber)> {
-        if let Some(entry) = self.entries.get_mut(key) {
-            entry.users -= 1;
+    /// A container no longer uses a file. One with a digest goes with its last user if the fetch
+    /// failed: the file may have lost its content. Returns the evicted files.
+    pub(super) fn release(
+        &mut self,
+        key: &CacheKey,
+        is_fetched: bool,
+    ) -> Vec<(CacheKey, FileNumber)> {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return Vec::new();
+        };
+        entry.users -= 1;
+        if entry.users == 0 && !is_fetched && key.digest.is_some() {
+            let file = entry.file;
+            self.entries.remove(key);
+            return vec![(key.clone(), file)];
         }
         self.evict()
     }
@@ -146,6 +161,7 @@ mod tests {
         CacheKey {
             uid: Some(1000),
             uri: uri.to_owned(),
+            digest: None,
         }
     }
 
@@ -157,7 +173,7 @@ mod tests {
     fn used(cache: &mut Cache, uri: &str, bytes: u64) -> Vec<String> {
         assert!(matches!(cache.ask(&key(uri)), CacheAnswer::Download(_)));
         let mut all = evicted(cache.downloaded(&key(uri), bytes));
-        all.extend(evicted(cache.release(&key(uri))));
+        all.extend(evicted(cache.release(&key(uri), true)));
         all
     }
 
@@ -185,6 +201,22 @@ mod tests {
     }
 
     #[test]
+    fn digest_finds_only_its_own_content() {
+        let mut cache = Cache::new(100);
+        used(&mut cache, "a", 10);
+        let checked = CacheKey {
+            digest: Some(Digest::of(b"new")),
+            ..key("a")
+        };
+        assert!(matches!(cache.ask(&checked), CacheAnswer::Download(_)));
+        assert!(cache.downloaded(&checked, 10).is_empty());
+        assert!(matches!(cache.ask(&checked), CacheAnswer::Use(_)));
+        assert!(cache.release(&checked, false).is_empty(), "it has a user");
+        assert_eq!(evicted(cache.release(&checked, false)), ["a"]);
+        assert_eq!(cache.used(), 10);
+    }
+
+    #[test]
     fn longest_unused_files_are_evicted_first() {
         let mut cache = Cache::new(100);
         used(&mut cache, "a", 40);
@@ -192,7 +224,7 @@ mod tests {
         assert!(matches!(cache.ask(&key("a")), CacheAnswer::Use(_)));
         assert_eq!(used(&mut cache, "c", 40), ["b"]);
         assert_eq!(cache.used(), 80);
-        assert!(cache.release(&key("a")).is_empty());
+        assert!(cache.release(&key("a"), true).is_empty());
     }
 
     #[test]
@@ -202,8 +234,8 @@ mod tests {
         assert!(matches!(cache.ask(&key("large")), CacheAnswer::Download(_)));
         assert!(cache.downloaded(&key("large"), 200).is_empty());
         assert!(matches!(cache.ask(&key("large")), CacheAnswer::Use(_)));
-        assert!(cache.release(&key("large")).is_empty());
-        assert_eq!(evicted(cache.release(&key("large"))), ["large"]);
+        assert!(cache.release(&key("large"), true).is_empty());
+        assert_eq!(evicted(cache.release(&key("large"), true)), ["large"]);
         assert_eq!(cache.used(), 40);
     }
 }

@@ -120,8 +120,8 @@ impl CachedFiles {
     }
 
     /// A container no longer uses a file. Blocking.
-    pub(super) fn release(&self, key: &CacheKey) {
-        let evicted = self.cache().release(key);
+    pub(super) fn release(&self, key: &CacheKey, is_fetched: bool) {
+        let evicted = self.cache().release(key, is_fetched);
         self.remove(evicted);
     }
 

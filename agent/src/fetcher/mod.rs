@@ -4,11 +4,13 @@
 //! program again ([`main`]), which becomes the task's user and fetches all files (`program`): from
 //! the host, or over HTTP (`download`, which `images` uses too). It extracts archives (`archive`).
 //! Its log is in the sandbox's `stderr`. A file that may be cached is downloaded once into a
-//! directory of its user (`cache`, `cached_files`), and copied from there.
+//! directory of its user (`cache`, `cached_files`), and copied from there. A file with a digest is
+//! checked while it is written, also when it comes from the cache.
 
 pub mod archive;
 mod cache;
 mod cached_files;
+pub mod digest;
 pub(crate) mod download;
 pub mod plan;
 mod program;
@@ -101,7 +103,11 @@ impl Fetcher {
         let fetching = self.fetch_all(&node, &mut request, &mut cancelled, &mut in_use);
         let result = fetching.await;
         if let (Some(cached), false) = (self.cached, in_use.is_empty()) {
-            let release = move || in_use.iter().for_each(|key| cached.release(key));
+            let is_fetched = result.is_ok();
+            let release = move || {
+                let all = in_use.iter();
+                all.for_each(|key| cached.release(key, is_fetched));
+            };
             let _ = node.blocking(release).await;
         }
         result
@@ -138,6 +144,7 @@ impl Fetcher {
             let key = CacheKey {
                 uid: credentials.as_ref().map(|(uid, ..)| *uid),
                 uri: uri.clone(),
+                digest: item.digest.clone(),
             };
             let (file, is_missing) = unless_cancelled(cached.ask(&key), cancelled).await?;
             if is_missing {

@@ -9,6 +9,8 @@ use protocol::Uri;
 use protocol::task::uri::UriSource;
 use serde::{Deserialize, Serialize};
 
+use super::digest::Digest;
+
 /// A file to fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchItem {
@@ -20,6 +22,8 @@ pub struct FetchItem {
     pub then: AfterFetch,
     /// Whether it may come from the cache. Only files of the web do.
     pub is_cached: bool,
+    /// The digest of its content, if it is checked.
+    pub digest: Option<Digest>,
 }
 
 /// The source of a file.
@@ -90,12 +94,16 @@ fn item(uri: &Uri) -> Result<FetchItem, resources::Invalid> {
         (false, true) => after_extraction(&file),
         (false, false) => AfterFetch::Keep,
     };
+    uri.check_digest()?;
+    let digest = uri.digest.as_deref();
+    let digest = digest.and_then(|digest| Digest::parse(digest).ok());
     let is_cached = uri.cache && matches!(source, FetchSource::Web(_));
     Ok(FetchItem {
         source,
         file,
         then,
         is_cached,
+        digest,
     })
 }
 

@@ -18,8 +18,9 @@ use runtime::Clock;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{ExtractionBounds, Extractor};
+use super::digest::{Digest, Hasher};
 use super::download::uri::WebUri;
-use super::download::{Downloader, WebFile};
+use super::download::{Downloader, Sink, WebFile};
 use super::plan::{AfterFetch, FetchItem, FetchSource};
 use crate::host::helper::{self, Identity};
 
@@ -114,19 +115,23 @@ async fn fetch(
         fs::create_dir_all(parent).map_err(in_sandbox)?;
     }
     let created = File::create(&path);
-    let mut file = created.map_err(in_sandbox)?;
+    let mut file = Checked::new(created.map_err(in_sandbox)?, item.digest.clone());
     match &item.source {
         FetchSource::Web(uri) => {
             let wanted = WebFile {
                 uri: WebUri::read(uri)?,
                 accept: None,
-                is_immutable: false,
+                is_immutable: item.digest.is_some(),
             };
             let downloaded = downloader.download(&wanted, &mut file).await;
             downloaded.map_err(|error| error.to_string())?;
         }
         FetchSource::Path(source) => copy(source, &mut file).map_err(|error| error.to_string())?,
     }
+    let file = file.finish().inspect_err(|_| {
+        // Nothing may take it for the right one.
+        let _ = fs::remove_file(&path);
+    })?;
     match &item.then {
         AfterFetch::Keep => Ok(()),
         AfterFetch::MakeExecutable => {
@@ -145,8 +150,59 @@ async fn fetch(
     }
 }
 
+/// A file whose content is hashed while it is written, if it must have a digest.
+struct Checked {
+    file: File,
+    expected: Option<(Digest, Hasher)>,
+}
+
+impl Checked {
+    fn new(file: File, expected: Option<Digest>) -> Self {
+        let expected = expected.map(|digest| (digest, Hasher::default()));
+        Self { file, expected }
+    }
+
+    /// The file, if it has the digest.
+    fn finish(self) -> Result<File, String> {
+        if let Some((expected, hasher)) = self.expected {
+            let found = hasher.finish();
+            if found != expected {
+                return Err(format!("its digest is `{found}`: expected `{expected}`"));
+            }
+        }
+        Ok(self.file)
+    }
+}
+
+impl Write for Checked {
+    fn write(&mut self, content: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(content)?;
+        if let Some((_, hasher)) = &mut self.expected {
+            hasher.update(&content[..written]);
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Sink for Checked {
+    fn add(&mut self, content: &[u8]) -> io::Result<()> {
+        self.write_all(content)
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        if let Some((_, hasher)) = &mut self.expected {
+            *hasher = Hasher::default();
+        }
+        self.file.restart()
+    }
+}
+
 /// Copies a file of this host with its mode, but without set-id bits.
-fn copy(source: &str, file: &mut File) -> io::Result<()> {
+fn copy(source: &str, file: &mut Checked) -> io::Result<()> {
     let mut options = OpenOptions::new();
     // Opening a pipe must not wait for a writer.
     let source = options
@@ -160,5 +216,5 @@ fn copy(source: &str, file: &mut File) -> io::Result<()> {
     }
     io::copy(&mut source, file)?;
     let mode = metadata.permissions().mode() & 0o777;
-    file.set_permissions(Permissions::from_mode(mode))
+    file.file.set_permissions(Permissions::from_mode(mode))
 }

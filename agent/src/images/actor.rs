@@ -12,13 +12,13 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 use tokio::sync::oneshot;
 
-use super::digest::Digest;
 use super::pull::{PullResult, Pulls};
 use super::reference::Reference;
 use super::retention::{KeptImage, removable};
 use super::store::{Contents, Index};
 use super::unpacker::UnpackedImage;
 use super::{GetOptions, Image, ImageSummary};
+use crate::fetcher::digest::Digest;
 
 /// Most names. An image of one more is pulled again at each use, without its parts.
 const NAMES_MAX: usize = 10_000;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::digest::{Digest, Hasher};
 use super::space::{self, SpaceChecks};
+use crate::fetcher::digest::{Digest, Hasher};
 
 /// Bytes copied at once.
 const PIECE: usize = 128 << 10;

@@ -13,10 +13,10 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Deserialize;
 
 use super::blobs::Blobs;
-use super::digest::Digest;
 use super::manifest::{DOCUMENT_MAX, Descriptor, Document, Manifest, choose, own_architecture};
 use super::puller::{PullOrder, Pulled, check_sizes};
 use super::reference::Reference;
+use crate::fetcher::digest::Digest;
 
 /// Most entries of an archive.
 const ENTRIES_MAX: usize = 100_000;

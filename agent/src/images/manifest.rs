@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::Digest;
+use crate::fetcher::digest::Digest;
 
 /// Most bytes of an index, a manifest or a configuration.
 pub const DOCUMENT_MAX: u64 = 4 << 20;

@@ -35,7 +35,6 @@
 mod actor;
 mod blobs;
 pub mod containers;
-pub mod digest;
 pub mod layers;
 mod local;
 pub mod manifest;
@@ -61,7 +60,6 @@ use tokio::sync::{Semaphore, oneshot};
 
 pub use self::actor::ImageStore;
 use self::actor::{AbandonImage, GetImage, HoldImages, ListImages, PruneImages, ReleaseImages};
-use self::digest::Digest;
 use self::layers::UnpackBounds;
 pub use self::manifest::ImageConfig;
 use self::pull::{AT_ONCE, Pulls};
@@ -70,6 +68,7 @@ use self::registry::credentials::DockerConfig;
 use self::registry::endpoints::RegistrySettings;
 use self::retention::RetentionPolicy;
 use self::store::{Contents, Store};
+use crate::fetcher::digest::Digest;
 use crate::host::helper::{Helper, unless_cancelled};
 
 /// How long a list of images may take.

@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::digest::Digest;
 use super::puller::{PullOrder, Pulled};
 use super::reference::Reference;
 use super::registry::RegistryOrder;
@@ -21,6 +20,7 @@ use super::registry::endpoints::{RegistrySettings, endpoints};
 use super::store::{Staging, Store};
 use super::unpacker::{UnpackOrder, UnpackedImage};
 use super::{ImageSettings, ImageSource};
+use crate::fetcher::digest::Digest;
 use crate::host::helper::{Helper, Identity, unless_cancelled};
 use crate::host::sys;
 

@@ -15,11 +15,11 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use super::blobs::Blobs;
-use super::digest::Digest;
 use super::local::LocalImages;
 use super::manifest::Manifest;
 use super::reference::Reference;
 use super::registry::{self, RegistryOrder};
+use crate::fetcher::digest::Digest;
 use crate::host::helper::{self, Identity};
 
 /// The image to pull. One line of JSON.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::Digest;
+use crate::fetcher::digest::Digest;
 
 /// The registry of names without one.
 pub const DEFAULT_REGISTRY: &str = "registry-1.docker.io";

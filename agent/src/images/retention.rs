@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runtime::Timestamp;
 
-use super::digest::Digest;
+use crate::fetcher::digest::Digest;
 
 /// When images are removed. Images in use never are.
 #[derive(Clone, Debug, PartialEq)]

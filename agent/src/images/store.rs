@@ -19,11 +19,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::record;
 
-use super::digest::Digest;
 use super::reference::Reference;
 use super::retention::DiskSpace;
 use super::space::space;
 use super::unpacker::{BLOBS, TARGET, UnpackedImage};
+use crate::fetcher::digest::Digest;
 use crate::host::helper::Identity;
 use crate::host::{procfs, removal};
 

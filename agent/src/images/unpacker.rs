@@ -20,9 +20,9 @@ use nix::unistd::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
 use serde::{Deserialize, Serialize};
 
-use super::digest::Digest;
 use super::layers::{UnpackBounds, Unpacked, Unpacker};
 use super::manifest::{DOCUMENT_MAX, ImageConfig};
+use crate::fetcher::digest::Digest;
 use crate::host::helper::{self, Identity};
 
 /// The parts of an image, below the unpacker's directory.

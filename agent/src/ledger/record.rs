@@ -4,6 +4,7 @@
 //! schema evolution, and unreadable records are listed. Records too large for one value of the
 //! store are split.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use protocol::{
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The first byte of each record: the format version.
-pub const FORM: u8 = 5;
+pub const FORM: u8 = 6;
 /// Digits of a piece number.
 const PIECE_DIGITS: usize = 6;
 
@@ -129,15 +130,25 @@ impl Entry {
         Self::put(Key::Agent, record)
     }
 
-    /// A container's record.
+    /// A container's record, without secrets: only its launch needs them.
     pub fn container(id: &ContainerId, record: &ContainerRecord) -> Result<Self, Garbled> {
-        Self::put(Key::Container(id.clone()), record)
+        let key = Key::Container(id.clone());
+        match record.executor.without_secrets() {
+            Cow::Borrowed(_) => Self::put(key, record),
+            Cow::Owned(executor) => Self::put(
+                key,
+                &ContainerRecord {
+                    executor,
+                    ..record.clone()
+                },
+            ),
+        }
     }
 
-    /// A task's description.
+    /// A task's description, without secrets.
     pub fn task(container: &ContainerId, info: &TaskInfo) -> Result<Self, Garbled> {
         let key = Key::Task(container.clone(), info.task_id.clone());
-        Self::put(key, info)
+        Self::put(key, &*info.without_secrets())
     }
 
     /// A task's state.
@@ -252,6 +263,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use protocol::task::container::{ContainerInfo, SecretData, Volume, VolumeSource};
     use protocol::{AgentId, CommandInfo, ExecutorId, FrameworkId, Source, TaskStatus};
     use resources::Resources;
     use runtime::Timestamp;
@@ -419,6 +431,37 @@ pub(crate) mod tests {
         }
     }
 
+    #[test]
+    fn records_have_no_secrets() {
+        let secret = "sixteen letters!";
+        let container = Some(Box::new(ContainerInfo {
+            volumes: vec![Volume {
+                container_path: "key".into(),
+                is_read_only: true,
+                source: VolumeSource::Secret(SecretData(secret.into())),
+            }],
+            ..ContainerInfo::default()
+        }));
+        let mut record = super::tests::container();
+        record.executor.container.clone_from(&container);
+        let info = TaskInfo {
+            container,
+            executor: Some(record.executor.clone()),
+            ..task("t")
+        };
+        let entries = [
+            Entry::container(&id("c"), &record).unwrap(),
+            Entry::task(&id("c"), &info).unwrap(),
+        ];
+        for entry in entries {
+            let Entry::Put(_, bytes) = entry else {
+                panic!("{entry:?}");
+            };
+            let mut windows = bytes.windows(secret.len());
+            assert!(!windows.any(|window| window == secret.as_bytes()));
+        }
+    }
+
     /// A record of an earlier version must be decoded correctly or refused: a change of any
     /// `protocol` type used here requires a new `FORM` and new sums.
     #[test]
@@ -431,13 +474,13 @@ pub(crate) mod tests {
             })
             .collect();
         let expected = [
-            4_821_449,
-            3_976_024_599,
-            1_128_255_332,
-            2_092_945_617,
-            2_802_579_533,
+            1_184_137_210,
+            3_301_096_750,
+            2_680_585_657,
+            3_498_917_062,
+            3_800_280_940,
         ];
-        assert_eq!((FORM, sums.as_slice()), (5, expected.as_slice()));
+        assert_eq!((FORM, sums.as_slice()), (6, expected.as_slice()));
     }
 
     /// A checksum of the bytes.

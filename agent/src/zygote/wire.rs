@@ -18,7 +18,7 @@ use crate::host::sys::Account;
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 6;
+pub const FORM: u32 = 7;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
@@ -383,7 +383,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":6,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":7,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();

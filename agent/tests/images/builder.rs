@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use meros_agent::images::digest::Digest;
+use meros_agent::fetcher::digest::Digest;
 use serde_json::{Value, json};
 
 /// Media types of the OCI.

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use meros_agent::images::digest::Digest;
+use meros_agent::fetcher::digest::Digest;
 
 use super::builder::*;
 use super::*;

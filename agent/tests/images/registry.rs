@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use meros_agent::images::digest::Digest;
+use meros_agent::fetcher::digest::Digest;
 use meros_agent::images::registry::credentials::DockerConfig;
 use meros_agent::images::registry::endpoints::RegistrySettings;
 use serde_json::json;

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::mpsc;
 
+use meros_agent::fetcher::digest::Digest;
 use protocol::Uri;
 
 use super::*;
@@ -45,6 +46,40 @@ fn cached_file_is_downloaded_once_for_waiting_tasks() {
             metrics["containerizer/fetcher/cache_size_total_bytes"],
             20.0
         );
+    });
+}
+
+#[test]
+fn content_with_another_digest_is_not_used() {
+    world(|world| async move {
+        let hello = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        let of = |id: &str, web: &str, content: &[u8]| {
+            let uri = Uri {
+                cache: true,
+                digest: Some(Digest::of(content).to_string()),
+                ..Uri::new(format!("{web}/f"))
+            };
+            fetching(id, "cat f", vec![uri])
+        };
+        let (web, _connections) = server(hello);
+        world.master.run(vec![of("wrong", &web, b"other")]);
+        assert_eq!(world.ends("wrong").await.state, TaskState::Failed);
+        let log = String::from_utf8(world.file("wrong", "stderr").await).unwrap();
+        let expected = format!("its digest is `{}`: expected", Digest::of(b"hello"));
+        assert!(log.contains(&expected), "{log}");
+        let (web, _connections) = server(hello);
+        let run = |id| world.master.run(vec![of(id, &web, b"hello")]);
+        run("right");
+        assert_eq!(world.ends("right").await.state, TaskState::Finished);
+        // Someone has changed it: a task of the same user could.
+        let files = world.work_dir.path().join("fetch/files/agent");
+        let mut files = std::fs::read_dir(files).unwrap();
+        let cached = files.next().unwrap().unwrap().path();
+        assert!(files.next().is_none(), "the wrong one is not kept");
+        std::fs::write(&cached, "evil!").unwrap();
+        run("changed");
+        assert_eq!(world.ends("changed").await.state, TaskState::Failed);
+        assert!(!cached.exists(), "the next task downloads it again");
     });
 }
 

@@ -1,14 +1,14 @@
 //! Containers with mounts, a root file system, capabilities and limits of their own, for real.
 //! Needs root; skipped elsewhere.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use module_api::isolator::{
     CapabilitySets, LaunchPlan, Mount, MountSource, Namespaces, RootFilesystem,
 };
-use protocol::task::container::{LinuxCapabilities, RLimit, RLimitKind, SoftHard};
+use protocol::task::container::{LinuxCapabilities, RLimit, RLimitKind, SecretData, SoftHard};
 use protocol::{Reason, TaskInfo, TaskState};
 
 use super::{World, is_root, shell, with_plan};
@@ -84,7 +84,7 @@ fn volumes_are_seen_only_in_the_container() {
             MountSource::Sandbox("own".into()),
             at.path().to_str().unwrap(),
         ),
-        mount(MountSource::Bytes(b"secret".to_vec()), "key"),
+        mount(MountSource::Secret(SecretData(b"secret".to_vec())), "key"),
     ]);
     let script = format!(
         "cat data/deep/there; echo; echo new > data/deep/made; echo x > protected/y || echo refused; \
@@ -103,6 +103,30 @@ fn volumes_are_seen_only_in_the_container() {
         0,
         "only in the container"
     );
+}
+
+#[test]
+fn memory_volume_has_its_size_and_owner() {
+    if skipped() {
+        return;
+    }
+    let memory = MountSource::Memory {
+        bytes: Some(1 << 20),
+        mode: 0o700,
+    };
+    let plan = mounted(vec![mount(memory, "fast")]);
+    let script = "stat -c '%a %U' fast; head -c 2000000 /dev/zero > fast/file || echo full; \
+        stat -c %s fast/file; cp /bin/true fast/; fast/true || echo inert; \
+        grep -c ' /.*/fast tmpfs ' /proc/self/mounts";
+    for (task, owner) in [
+        (shell("t", script), "root"),
+        (as_nobody(shell("t", script)), "nobody"),
+    ] {
+        let (output, state, message) = run(plan.clone(), task);
+        assert_eq!(state, TaskState::Finished, "{message}: {output}");
+        let expected = format!("700 {owner}\nfull\n1048576\ninert\n1\n");
+        assert_eq!(output, expected);
+    }
 }
 
 #[test]
@@ -245,6 +269,31 @@ fn container_runs_in_its_own_root_file_system() {
     assert!(directory.path().join("scratch/upper/written").exists());
     let host_mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!host_mounts.contains("overlay ") || !host_mounts.contains("a,b:c"));
+}
+
+#[test]
+fn privileged_container_has_the_hosts_devices() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let plan = LaunchPlan {
+        is_privileged: true,
+        ..rooted(directory.path())
+    };
+    let script = "cat /marker || exit 9; ls /dev; echo box > /proc/sys/kernel/hostname && echo set";
+    let (output, state, message) = run(plan, shell("t", script));
+    assert_eq!(state, TaskState::Finished, "{message}: {output}");
+    let is_device = |entry: &std::fs::DirEntry| {
+        let kind = entry.file_type().unwrap();
+        kind.is_char_device() || kind.is_block_device()
+    };
+    let of_host = std::fs::read_dir("/dev").unwrap().map(Result::unwrap);
+    for device in of_host.filter(is_device) {
+        let name = device.file_name().into_string().unwrap();
+        assert!(output.contains(&format!("\n{name}\n")), "{name}: {output}");
+    }
+    assert!(output.contains("\nset\n"), "{output}");
 }
 
 #[test]

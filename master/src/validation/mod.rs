@@ -532,13 +532,14 @@ fn check_default(executor: &ExecutorInfo) -> Result<(), TaskInvalid> {
     Err(TaskInvalid::new(field, problem))
 }
 
-/// Whether both describe the same executor, ignoring missing allocation roles.
+/// Whether both describe the same executor, ignoring missing allocation roles, and secrets, which
+/// an agent forgets when it restarts.
 fn same_executor(known: &ExecutorInfo, other: &ExecutorInfo, role: &Role) -> bool {
-    let mut other = other.clone();
+    let mut other = other.without_secrets().into_owned();
     if let Ok(resources) = allocated("", &other.resources, role) {
         other.resources = resources;
     }
-    *known == other
+    *known.without_secrets() == other
 }
 
 /// The resources allocated to `role`; fails if they are allocated to another role.

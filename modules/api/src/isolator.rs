@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use protocol::task::Limit;
-use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit};
+use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit, SecretData};
 use protocol::task::network::NetworkInfo;
 use protocol::{ContainerId, Reason, ResourceStatistics};
 use resources::{Resource, Resources, SourceKind};
@@ -60,6 +60,14 @@ pub struct ContainerConfig {
     pub root: Option<RootFilesystem>,
     /// Whether it is nested in another container whose limits include its own: it needs none.
     pub shares_limits: bool,
+}
+
+impl ContainerConfig {
+    /// Whether it wants all rights of root on the host. Only the operator can allow that.
+    pub fn wants_privileges(&self) -> bool {
+        let docker = self.container.as_ref().and_then(|one| one.docker.as_ref());
+        self.root.is_some() && docker.is_some_and(|docker| docker.is_privileged)
+    }
 }
 
 /// The directory of a persistent volume; `None` for other resources. On the root disk it is
@@ -124,8 +132,15 @@ pub enum MountSource {
     Host(PathBuf),
     /// A path below the sandbox; a directory is made if nothing is there.
     Sandbox(PathBuf),
-    /// A file with these bytes, in memory only.
-    Bytes(Vec<u8>),
+    /// A file with this content, in memory only.
+    Secret(SecretData),
+    /// A new directory in memory only.
+    Memory {
+        /// Bytes that its files can have; `None` for the kernel's default.
+        bytes: Option<u64>,
+        /// Permissions of the directory.
+        mode: u32,
+    },
 }
 
 /// Capabilities of a container's processes.
@@ -168,6 +183,9 @@ pub struct LaunchPlan {
     pub no_new_privileges: bool,
     /// A root file system of its own.
     pub root: Option<RootFilesystem>,
+    /// Whether it has the devices of the host in its root file system, and may change `/proc` and
+    /// `/sys`.
+    pub is_privileged: bool,
     /// The directory in which its program starts; `None` for the sandbox.
     pub working_directory: Option<PathBuf>,
     /// Files and directories that it sees, in the order of their mounts.
@@ -199,6 +217,7 @@ impl LaunchPlan {
         self.oom_score_adj = other.oom_score_adj.or(self.oom_score_adj);
         self.no_new_privileges |= other.no_new_privileges;
         self.root = other.root.or(self.root.take());
+        self.is_privileged |= other.is_privileged;
         self.working_directory = other.working_directory.or(self.working_directory.take());
         self.mounts.extend(other.mounts);
         self.hostname = other.hostname.or(self.hostname.take());

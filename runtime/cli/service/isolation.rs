@@ -142,6 +142,15 @@ pub struct IsolationFlags {
     /// `--network_cni_config_dir`
     #[arg(long, env = "MEROS_DOCKER_BRIDGE_NETWORK", value_name = "NAME")]
     docker_bridge_network: Option<String>,
+    /// What each network interface of a container may send in a second, with the isolator
+    /// `network/cni`; 0B for no limit. Containers in the network of this host have none
+    #[arg(long, env = "MESOS_EGRESS_RATE_LIMIT_PER_CONTAINER", value_parser = bytes, value_name = "SIZE")]
+    egress_rate_limit_per_container: Option<u64>,
+    /// Let containers of type DOCKER be `privileged`: the rights and devices of root on this host.
+    /// Any framework can then take over the host
+    #[arg(long, env = "MEROS_ALLOW_PRIVILEGED", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    allow_privileged: bool,
     /// Capabilities of the processes of a container that names none, as JSON such as
     /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
     #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
@@ -229,6 +238,14 @@ impl Isolation {
         agent: &AgentFacts,
     ) -> Outcome<Vec<IsolatorRef>> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let flag = "egress_rate_limit_per_container";
+        let limits_egress = self.given.get(flag).is_some_and(|rate| rate != "0B");
+        if limits_egress && !names.iter().any(|name| cni::NAMES.contains(name)) {
+            let problem = format!(
+                "--{flag} limits containers with networks of their own only: it needs the isolator `network/cni`, which this agent does not have"
+            );
+            return Err(CliError::usage(problem));
+        }
         let given = self.given.clone().with("isolation", names.join(","));
         let given = given.with("agent_ports", agent.ports.to_string());
         let mut given = given.with("work_dir", agent.work_dir.display().to_string());
@@ -270,6 +287,7 @@ impl IsolationFlags {
             ("cgroups_root", self.cgroups_root.clone()),
             ("cgroups_enable_cfs", self.cgroups_enable_cfs.to_string()),
             ("cgroups_limit_swap", self.cgroups_limit_swap.to_string()),
+            ("allow_privileged", self.allow_privileged.to_string()),
             (
                 "cgroups_destroy_timeout",
                 self.cgroups_destroy_timeout.clone(),
@@ -310,6 +328,8 @@ impl IsolationFlags {
             ),
         ];
         let pids_limit = self.cgroups_pids_limit.map(|limit| limit.to_string());
+        let egress_rate = self.egress_rate_limit_per_container;
+        let egress_rate = egress_rate.map(|rate| format!("{rate}B"));
         let optional = [
             ("cgroups_pids_limit", &pids_limit),
             (
@@ -319,6 +339,7 @@ impl IsolationFlags {
             ("network_cni_plugins_dir", &self.network_cni_plugins_dir),
             ("network_cni_config_dir", &self.network_cni_config_dir),
             ("docker_bridge_network", &self.docker_bridge_network),
+            ("egress_rate_limit_per_container", &egress_rate),
             ("effective_capabilities", &self.effective_capabilities),
             ("bounding_capabilities", &self.bounding_capabilities),
             ("seccomp_config_dir", &self.seccomp_config_dir),
@@ -390,6 +411,29 @@ fn choose<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limit_of_egress_needs_networks_of_containers() {
+        runtime::testing::simulate(|node| async move {
+            let start = |rate: &str| {
+                let mut isolation = Isolation::none();
+                isolation.given = isolation
+                    .given
+                    .with("egress_rate_limit_per_container", rate);
+                let agent = AgentFacts {
+                    ports: Ranges::default(),
+                    work_dir: "/w".into(),
+                };
+                isolation.start(&node, &modules::registry(), &Manifest::default(), &agent)
+            };
+            let refused = start("1024B").unwrap_err().to_string();
+            assert!(
+                refused.contains("needs the isolator `network/cni`"),
+                "{refused}"
+            );
+            assert!(start("0B").unwrap().is_empty());
+        });
+    }
 
     #[test]
     fn one_warning_lists_the_lost_isolators() {

@@ -17,6 +17,7 @@ use meros_v1::schema::allocator::quota::QuotaConfig;
 use meros_v1::schema::scheduler::OfferConstraints;
 use meros_v1::schema::{self, scheduler};
 use meros_v1::{Invalid, Limits, convert, json};
+use protocol::task::container::{MemoryVolume, Volume, VolumeSource};
 use testkit::rows;
 
 #[test]
@@ -227,6 +228,9 @@ fn unsupported_fields_are_refused_by_name() {
         "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW"}] | Invalid volume: Only one of them should be set: 'host_path', 'image' and 'source'
         "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SECRET"}}] | Invalid volume: 'source.secret' is not set for SECRET volume
         "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SANDBOX_PATH", "sandbox_path": {"type": "PARENT", "path": "b"}}}] | container.volumes[0].source.sandbox_path.type is `PARENT`: expected SELF
+        "type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "memory", "value": "1g"}]} | container.docker.parameters[0].key is `memory`: expected tmpfs, since no Docker command is run
+        "type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "tmpfs", "value": "/run:exec"}]} | container.docker.parameters[0].value is `/run:exec`: expected an absolute path, and after `:` options of `size=64m`, `mode=1777`, `rw`, `ro`, `noexec`, `nosuid`, `nodev`
+        "type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "TMPFS", "tmpfs": {"mode": "4755"}}}] | container.volumes[0].source.tmpfs.mode is `4755`: expected octal digits, at most 1777
         "type": "MESOS", "linux_info": {"seccomp": {}} | container.linux_info.seccomp is `both or neither`: expected either `profile_name` or `unconfined` as true
         "type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2, "hard": 1}]} | container.rlimit_info.rlimits[0].soft is `2`: expected at most 1, as `hard`
         "type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2}]} | container.rlimit_info.rlimits[0].hard is `only one of two`: expected both or neither of `soft` and `hard`
@@ -241,6 +245,10 @@ fn unsupported_fields_are_refused_by_name() {
     refused_task(
         r#""command": {"value": "x", "uris": {"value": "/f", "output_file": "../f"}}"#,
         "command.uris[0].output_file is `../f`: expected a relative path of a file, without empty parts, `.` and `..`",
+    );
+    refused_task(
+        r#""command": {"value": "x", "uris": {"value": "/f", "digest": "md5:0"}}"#,
+        "command.uris[0].digest is `md5:0`: expected `sha256:` and 64 lower-case hexadecimal digits",
     );
     refused_task(
         r#""executor": {"executor_id": {"value": "e"}, "type": "DEFAULT", "command": {"value": "x"}}"#,
@@ -266,6 +274,27 @@ fn unsupported_fields_are_refused_by_name() {
         r#"{"type": "LAUNCH"}"#,
         "launch is `absent`: expected the field named by `type`",
     );
+}
+
+#[test]
+fn dockers_parameter_tmpfs_is_a_volume() {
+    let volume = |value: &str| {
+        let text = format!(
+            r#"{{"type": "DOCKER", "docker": {{"image": "busybox", "parameters": [{{"key": "tmpfs", "value": "{value}"}}]}}}}"#
+        );
+        let theirs: schema::ContainerInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
+        let ours = protocol::task::ContainerInfo::try_from(&theirs).unwrap();
+        ours.volumes.into_iter().next().unwrap()
+    };
+    let made = |is_read_only, bytes, mode| Volume {
+        container_path: "/run".into(),
+        is_read_only,
+        source: VolumeSource::Memory(MemoryVolume { bytes, mode }),
+    };
+    assert_eq!(volume("/run"), made(false, None, 0o1777));
+    let all = volume("/run:rw,noexec,size=64M,mode=755");
+    assert_eq!(all, made(false, Some(64 << 20), 0o755));
+    assert_eq!(volume("/run:ro,size=4096"), made(true, Some(4096), 0o1777));
 }
 
 #[test]

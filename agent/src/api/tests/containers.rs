@@ -1,6 +1,7 @@
 //! Authorization of containers.
 
-use protocol::task::{Limit, TaskLimits};
+use protocol::task::container::{SecretData, Volume, VolumeSource};
+use protocol::task::{ContainerInfo, Limit, TaskLimits};
 
 use super::*;
 use crate::container::events::NestedView;
@@ -84,4 +85,27 @@ fn nested_containers_are_shown_with_the_one_around_them() {
     let acls = Acls::parse(&none.to_string()).unwrap();
     let hidden = visibility::visible_containers(survey, &acls, &Subject::named("bob"));
     assert_eq!(shown(&hidden, true), Vec::<Value>::new());
+}
+
+#[test]
+fn secrets_are_on_no_page() {
+    let mut survey = survey();
+    let secret = ContainerInfo {
+        volumes: vec![Volume {
+            container_path: "key".into(),
+            is_read_only: true,
+            source: VolumeSource::Secret(SecretData(b"hush hush".to_vec())),
+        }],
+        ..ContainerInfo::default()
+    };
+    for container in &mut survey.containers {
+        container.executor.container = Some(Box::new(secret.clone()));
+        for (task, _) in &mut container.tasks {
+            task.container = Some(Box::new(secret.clone()));
+        }
+    }
+    let state = json_of(&answers::state(&survey)).to_string();
+    assert!(state.contains(r#""container_path":"key""#), "{state}");
+    // In base64.
+    assert!(!state.contains("aHVzaCBodXNo"), "{state}");
 }

@@ -21,8 +21,9 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
         ))
     };
     if let Some(docker) = docker {
-        if docker.is_privileged {
-            return Some("container.docker.privileged is set: expected false".to_owned());
+        if docker.is_privileged && !plan.is_privileged {
+            let problem = "container.docker.privileged is set: expected false, or an agent with `filesystem/linux` in --isolation and --allow_privileged";
+            return Some(problem.to_owned());
         }
         let is_mapped = matches!(docker.network, DockerNetwork::Bridge | DockerNetwork::User);
         if !docker.port_mappings.is_empty() && !is_mapped {
@@ -74,7 +75,7 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
 mod tests {
     use module_api::isolator::{Mount, MountSource};
     use protocol::task::container::{
-        Image, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume,
+        Image, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, SecretData, Volume,
     };
 
     use super::*;
@@ -114,7 +115,7 @@ mod tests {
             ),
             (
                 ContainerInfo {
-                    volumes: volume(VolumeSource::Secret(Vec::new())),
+                    volumes: volume(VolumeSource::Secret(SecretData::default())),
                     ..default()
                 },
                 "volume/secret",

@@ -44,7 +44,7 @@ pub(super) fn command(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::images::digest::Digest;
+    use crate::fetcher::digest::Digest;
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()

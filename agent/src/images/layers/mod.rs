@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use tar::EntryType;
 
 use self::stream::{Budget, Stream};
-use super::digest::Digest;
 use super::space::SpaceChecks;
+use crate::fetcher::digest::Digest;
 
 /// Most bytes of an entry's header with its extensions: names and extended attributes.
 const HEADER_MAX: u64 = 1 << 20;

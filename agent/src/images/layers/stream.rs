@@ -7,7 +7,7 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::images::digest::{Digest, Hasher};
+use crate::fetcher::digest::{Digest, Hasher};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

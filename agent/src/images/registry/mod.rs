@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 use self::challenge::Challenge;
 use self::endpoints::Endpoint;
 use super::blobs::{BlobWriter, Blobs};
-use super::digest::Digest;
 use super::manifest::{DOCUMENT_MAX, Descriptor, Document, Manifest, choose, own_architecture};
 use super::puller::{PullOrder, Pulled, check_sizes};
+use crate::fetcher::digest::Digest;
 use crate::fetcher::download::uri::{WebUri, basic};
 use crate::fetcher::download::{DownloadError, Downloader, Sink, WebFile};
 

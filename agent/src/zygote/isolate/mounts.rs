@@ -12,7 +12,11 @@ use std::path::{Path, PathBuf};
 use module_api::isolator::{LaunchPlan, Mount, MountSource, RootFilesystem};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use protocol::task::container::SecretData;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
 
 use super::failed;
 use crate::host::beneath::{Beneath, Kind, path_of};
@@ -89,7 +93,10 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
             mount_kernel_files(plan, &inside, true)?;
             make_devices(&inside)?;
             mount_network_files(plan, &inside)?;
-            hide(&inside)?;
+            match plan.is_privileged {
+                true => add_host_devices(&inside)?,
+                false => hide(&inside)?,
+            }
             let here = inside.find_or_make(&own.sandbox, Kind::Directory);
             let here = here.map_err(failed("make", &own.sandbox))?;
             bind(sandbox, &here, false).map_err(failed("mount", &own.sandbox))?;
@@ -176,7 +183,7 @@ fn mount_kernel_files(plan: &LaunchPlan, inside: &Beneath, has_root: bool) -> Re
     if has_root {
         let sys = Path::new("/sys");
         let here = place(sys).map_err(failed("make", sys))?;
-        bind(sys, &here, true).map_err(failed("mount", sys))?;
+        bind(sys, &here, !plan.is_privileged).map_err(failed("mount", sys))?;
         let dev = Path::new("/dev");
         let here = place(dev).map_err(failed("make", dev))?;
         let options = Some("mode=0755,size=64k");
@@ -243,6 +250,30 @@ fn make_devices(inside: &Beneath) -> Result<(), String> {
     Ok(())
 }
 
+/// All other devices of the host, and its directories of devices. What `/dev` has already stays.
+fn add_host_devices(inside: &Beneath) -> Result<(), String> {
+    let dev = Path::new("/dev");
+    for entry in std::fs::read_dir(dev).map_err(failed("read", dev))? {
+        let path = entry.map_err(failed("read", dev))?.path();
+        let Ok(found) = std::fs::symlink_metadata(&path) else {
+            // It has been unplugged.
+            continue;
+        };
+        let kind = found.file_type();
+        let kind = match kind.is_char_device() || kind.is_block_device() {
+            true => Kind::File,
+            false if kind.is_dir() => Kind::Directory,
+            false => continue,
+        };
+        if inside.find(&path).is_err() {
+            let here = inside.find_or_make(&path, kind);
+            let here = here.map_err(failed("make", &path))?;
+            bind(&path, &here, false).map_err(failed("mount", &path))?;
+        }
+    }
+    Ok(())
+}
+
 /// The network files that the container has of its own.
 fn own_network_files(plan: &LaunchPlan) -> impl Iterator<Item = (&'static Path, &Path)> {
     let files = plan.network.iter().flat_map(|network| &network.files);
@@ -300,7 +331,15 @@ impl Source {
                 }
                 made
             }
-            MountSource::Bytes(bytes) => return Self::in_memory(bytes, sandbox, &volume.target),
+            MountSource::Secret(SecretData(bytes)) => {
+                return Self::secret(bytes, sandbox, &volume.target);
+            }
+            MountSource::Memory { bytes, mode } => {
+                let tree = tmpfs(*bytes, *mode, sandbox);
+                let tree = tree.map_err(failed("make memory for", &volume.target))?;
+                let kind = Kind::Directory;
+                return Ok(Self { tree, kind });
+            }
         };
         Self::of(&opened, &volume.target)
     }
@@ -318,7 +357,7 @@ impl Source {
 
     /// A file that only the sandbox's owner can read, on a file system in memory that nobody else
     /// sees.
-    fn in_memory(bytes: &[u8], sandbox: &Path, target: &Path) -> Result<Self, String> {
+    fn secret(bytes: &[u8], sandbox: &Path, target: &Path) -> Result<Self, String> {
         // Over the sandbox only as long as the file is made.
         mount(
             Some("secret"),
@@ -372,6 +411,29 @@ impl Source {
         let found = found.map_err(failed("make the mount point", target))?;
         attach(&self.tree, &found, is_read_only).map_err(failed("mount", target))
     }
+}
+
+/// A new file system in memory, of the sandbox's owner. Its files count as memory of the processes
+/// that write them.
+fn tmpfs(bytes: Option<u64>, mode: u32, sandbox: &Path) -> io::Result<OwnedFd> {
+    let owner = std::fs::metadata(sandbox)?;
+    let options = [
+        ("mode", Some(format!("{mode:o}"))),
+        ("size", bytes.map(|bytes| bytes.to_string())),
+        ("uid", Some(owner.uid().to_string())),
+        ("gid", Some(owner.gid().to_string())),
+    ];
+    let made = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        if let Some(value) = value {
+            fsconfig_set_string(&made, key, value)?;
+        }
+    }
+    fsconfig_create(&made)?;
+    let inert = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, inert)?)
 }
 
 fn give_to_owner_of(sandbox: &Path, file: &impl AsFd) -> io::Result<()> {

@@ -215,7 +215,7 @@ const SCALARS: [Name; 4] = [Name::Cpus, Name::Disk, Name::Gpus, Name::Mem];
 
 /// A framework's own executor.
 pub(in crate::api) fn executor(executor: VisibleExecutor<'_>) -> ResponseGetExecutorsExecutor {
-    let mut info = v1::schema::ExecutorInfo::from(executor.info);
+    let mut info = v1::schema::ExecutorInfo::from(&*executor.info.without_secrets());
     info.framework_id = Some(executor.framework.into());
     ResponseGetExecutorsExecutor {
         executor_info: info,

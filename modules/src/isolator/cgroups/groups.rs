@@ -18,7 +18,7 @@ use runtime::Timestamp;
 
 use super::bpf::DeviceProgram;
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
-use super::controllers::{Controller, Version, blkio, cpu, initial, pids, pressure, settings};
+use super::controllers::{Controller, Version, blkio, cpu, devices, pids, pressure, settings};
 use super::files::{self, FileError, OpenFiles};
 use super::hierarchy::{self, Hierarchy, Tree};
 use super::oom::MemoryEvents;
@@ -140,13 +140,9 @@ impl Groups {
             if needs_cpuset(tree) {
                 files::inherit_cpuset(&dir)?;
             }
-            for controller in &tree.controllers {
-                for setting in initial(*controller, tree.version) {
-                    files::write(&dir, &setting)?;
-                }
-            }
-            if let (true, Some(devices)) = (limits_devices(tree), &self.devices) {
-                devices.attach(&dir)?;
+            // One that the operator does not allow is refused before it starts.
+            if !config.wants_privileges() {
+                self.limit_devices(tree, &dir)?;
             }
             self.apply(tree, &dir, &config.resources)?;
             if tree.version == Version::V2 {
@@ -161,6 +157,20 @@ impl Groups {
             plan.oom_score_adj = mem::oom_score_adj(&config.resources, self.host_memory);
         }
         Ok(plan)
+    }
+
+    fn limit_devices(&self, tree: &Tree, dir: &Path) -> Result<(), FileError> {
+        if !tree.controllers.contains(&Controller::Devices) {
+            return Ok(());
+        }
+        match (tree.version, &self.devices) {
+            (Version::V1, _) => {
+                let settings = devices::whitelist();
+                { settings.iter() }.try_for_each(|setting| files::write(dir, setting))
+            }
+            (Version::V2, Some(program)) => program.attach(dir),
+            (Version::V2, None) => Ok(()),
+        }
     }
 
     fn uses(&self, controller: Controller) -> bool {

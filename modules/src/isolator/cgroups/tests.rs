@@ -6,8 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use module_api::isolator::{ContainerConfig, ContainerResources, Limit};
+use module_api::isolator::{ContainerConfig, ContainerResources, Limit, RootFilesystem};
 use protocol::Reason;
+use protocol::task::container::{ContainerInfo, DockerOptions};
 use protocol::usage::{BlockStatistics, Pressure};
 use resources::Resources;
 use runtime::testing::{inject_panic, simulate};
@@ -700,9 +701,35 @@ fn devices_of_this_machine_are_denied_but_for_a_few() {
         let mut process = run_in(&groups_of(&plan), script);
         let ended = node.blocking(move || process.wait().unwrap()).await;
         assert_eq!(ended.unwrap().code(), Some(0));
-        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
-        until(&node, || machine.dirs("c").is_empty()).await;
+        let plan = isolator.prepare(privileged("p")).await.unwrap();
+        let mut process = run_in(&groups_of(&plan), "true < /dev/kmsg");
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), Some(0));
+        for container in ["c", "p"] {
+            assert_eq!(isolator.clean_up(id(container)).await, Ok(None));
+            until(&node, || machine.dirs(container).is_empty()).await;
+        }
     });
+}
+
+/// A container that wants all devices.
+fn privileged(name: &str) -> ContainerConfig {
+    let docker = DockerOptions {
+        is_privileged: true,
+        ..DockerOptions::default()
+    };
+    ContainerConfig {
+        root: Some(RootFilesystem {
+            image: "/images/1".into(),
+            scratch: "/scratch/p".into(),
+            sandbox: "/mnt/mesos/sandbox".into(),
+        }),
+        container: Some(Box::new(ContainerInfo {
+            docker: Some(docker),
+            ..ContainerInfo::default()
+        })),
+        ..config(name, "mem:32")
+    }
 }
 
 #[test]

@@ -64,8 +64,13 @@ impl AllowedCapabilities {
         })
     }
 
-    /// The sets of a container; `None` for those of its user. Errors have the words of Mesos.
-    pub(super) fn of(&self, linux: &LinuxInfo) -> Result<Option<CapabilitySets>, Fault> {
+    /// The sets of a container; `None` for those of its user. A privileged one has all of its user
+    /// within the bounds of the operator. Errors have the words of Mesos.
+    pub(super) fn of(
+        &self,
+        linux: &LinuxInfo,
+        is_privileged: bool,
+    ) -> Result<Option<CapabilitySets>, Fault> {
         let within = |what: &str, own: LinuxCapabilities, allowed: LinuxCapabilities| {
             let message = format!("{what} capabilities '{own}', but only '{allowed}' are allowed");
             own.is_subset(allowed)
@@ -75,7 +80,8 @@ impl AllowedCapabilities {
         if let (Some(own), Some(allowed)) = (linux.bounding, self.bounding) {
             within("Bounding", own, allowed)?;
         }
-        let effective = linux.effective.or(self.effective);
+        let usual = self.effective.filter(|_| !is_privileged);
+        let effective = linux.effective.or(usual);
         let Some(bounding) = linux.bounding.or(self.bounding).or(effective) else {
             return Ok(None);
         };

@@ -5,8 +5,8 @@ mod seccomp;
 mod volumes;
 
 use module_api::isolator::{
-    CapabilitySets, CleanUpContainer, ContainerConfig, LaunchPlan, Limitation, MeasureContainers,
-    Measured, Namespaces, PrepareContainer, RecoverContainers, UpdateContainer,
+    CapabilitySets, CleanUpContainer, ContainerConfig, ContainerResources, LaunchPlan, Limitation,
+    MeasureContainers, Measured, Namespaces, PrepareContainer, RecoverContainers, UpdateContainer,
 };
 use module_api::{Fault, IsolatorRef, ModuleError, ModuleKind, Parameters};
 use protocol::task::container::{ContainerInfo, IpcMode};
@@ -44,6 +44,8 @@ struct Chosen {
     names: Vec<String>,
     capabilities: AllowedCapabilities,
     profiles: Profiles,
+    /// Whether containers of type `DOCKER` may be privileged.
+    allows_privileges: bool,
 }
 
 impl Chosen {
@@ -52,6 +54,11 @@ impl Chosen {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             capabilities: AllowedCapabilities::from_parameters(given)?,
             profiles: Profiles::from_parameters(given)?,
+            allows_privileges: given
+                .optional("allow_privileged", "true or false", |text| {
+                    text.parse().ok()
+                })?
+                .unwrap_or(false),
         };
         let volume = names.iter().find(|name| name.starts_with("volume/"));
         match volume.filter(|_| !chosen.has("filesystem/linux")) {
@@ -81,6 +88,7 @@ impl Chosen {
         if self.has("filesystem/linux") {
             plan.namespaces.mount = true;
             plan.root = config.root.clone();
+            plan.is_privileged = self.allows_privileges && config.wants_privileges();
             if let Some(root) = &config.root {
                 let sandbox = root.sandbox.display().to_string();
                 plan.environment.insert(SANDBOX.to_owned(), sandbox);
@@ -91,7 +99,8 @@ impl Chosen {
                 sandbox_path: true,
                 secret: self.has("volume/secret"),
             };
-            plan.mounts = volumes::mounts(&container.volumes, kinds)?;
+            let memory = memory_bytes(&config.resources);
+            plan.mounts = volumes::mounts(&container.volumes, kinds, memory)?;
             plan.hostname = container.hostname.clone();
             plan.namespaces.uts = plan.hostname.is_some();
         }
@@ -115,17 +124,19 @@ impl Chosen {
             return Err(Fault::failed(problem));
         }
         if self.has("linux/capabilities") {
-            plan.capabilities = self.capabilities.of(linux)?;
+            plan.capabilities = self.capabilities.of(linux, plan.is_privileged)?;
         }
         let names_none = linux.effective.is_none() && linux.bounding.is_none();
-        if plan.capabilities.is_none() && plan.root.is_some() && names_none {
+        let is_bounded = names_none && plan.root.is_some() && !plan.is_privileged;
+        if plan.capabilities.is_none() && is_bounded {
             let bounding = capabilities::of_images();
             plan.capabilities = Some(CapabilitySets {
                 effective: None,
                 bounding,
             });
         }
-        if self.has("linux/seccomp") {
+        // As with Docker, unless the container names a profile.
+        if self.has("linux/seccomp") && !(plan.is_privileged && linux.seccomp.is_none()) {
             let sets = plan.capabilities;
             let may_have = sets.map(|sets| sets.effective.unwrap_or(sets.bounding));
             plan.seccomp = self.profiles.of(linux, may_have)?;
@@ -136,6 +147,16 @@ impl Chosen {
         plan.no_new_privileges = self.has("linux/nnp");
         Ok(plan)
     }
+}
+
+/// The memory that a container may use; `None` without a bound.
+fn memory_bytes(resources: &ContainerResources) -> Option<u64> {
+    let megabytes = match resources.mem_limit {
+        Some(limit) => limit.value(),
+        None => resources.requests.mem().as_f64(),
+    };
+    let is_bound = megabytes.is_finite() && megabytes > 0.0;
+    is_bound.then(|| (megabytes * MEBIBYTE as f64) as u64)
 }
 
 /// Starts one isolator for all of these names.
@@ -202,7 +223,7 @@ impl Handler<CleanUpContainer> for Planned {
 mod tests {
     use std::path::Path;
 
-    use module_api::isolator::{ContainerResources, MountSource, RootFilesystem};
+    use module_api::isolator::{MountSource, RootFilesystem};
     use protocol::ContainerId;
     use protocol::task::container::{
         DockerOptions, LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume, VolumeSource,
@@ -310,6 +331,47 @@ mod tests {
             of(None).is_err(),
             "no isolator gives it shared memory of its own"
         );
+    }
+
+    #[test]
+    fn privileges_need_the_operators_consent() {
+        let names = ["filesystem/linux", "linux/capabilities"];
+        let docker = DockerOptions {
+            is_privileged: true,
+            ..DockerOptions::default()
+        };
+        let config = ContainerConfig {
+            root: Some(RootFilesystem {
+                image: "/images/1".into(),
+                scratch: "/scratch/c".into(),
+                sandbox: "/mnt/mesos/sandbox".into(),
+            }),
+            ..config(Some(ContainerInfo {
+                docker: Some(docker),
+                ..ContainerInfo::default()
+            }))
+        };
+        let few = r#"{"capabilities": ["NET_RAW"]}"#;
+        let plan = |flags: &[(&str, &str)]| {
+            let mut given = Parameters::none("isolators");
+            for (flag, value) in flags {
+                given = given.with(*flag, *value);
+            }
+            let chosen = Chosen::new(&names, &given).unwrap();
+            chosen.plan(&config).unwrap()
+        };
+        let refused = plan(&[]);
+        assert!(!refused.is_privileged && refused.capabilities.is_some());
+        let consent = ("allow_privileged", "true");
+        let allowed = plan(&[consent, ("effective_capabilities", few)]);
+        assert!(allowed.is_privileged && allowed.capabilities.is_none());
+        let bounded = plan(&[consent, ("bounding_capabilities", few)]);
+        let bounding = LinuxCapabilities::from_names(["NET_RAW"]).unwrap();
+        let sets = CapabilitySets {
+            effective: None,
+            bounding,
+        };
+        assert_eq!(bounded.capabilities, Some(sets));
     }
 
     #[test]

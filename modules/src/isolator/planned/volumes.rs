@@ -14,8 +14,13 @@ pub(super) struct Kinds {
     pub(super) secret: bool,
 }
 
-/// The mounts of these volumes, without those of other kinds.
-pub(super) fn mounts(volumes: &[Volume], kinds: Kinds) -> Result<Vec<Mount>, Fault> {
+/// The mounts of these volumes, without those of other kinds. `memory` is the container's, in
+/// bytes.
+pub(super) fn mounts(
+    volumes: &[Volume],
+    kinds: Kinds,
+    memory: Option<u64>,
+) -> Result<Vec<Mount>, Fault> {
     let mut mounts = Vec::new();
     for volume in volumes {
         let source = match &volume.source {
@@ -42,7 +47,12 @@ pub(super) fn mounts(volumes: &[Volume], kinds: Kinds) -> Result<Vec<Mount>, Fau
             VolumeSource::Path(path) | VolumeSource::SandboxPath(path) => kinds
                 .sandbox_path
                 .then(|| MountSource::Sandbox(path.into())),
-            VolumeSource::Secret(bytes) => kinds.secret.then(|| MountSource::Bytes(bytes.clone())),
+            VolumeSource::Secret(data) => kinds.secret.then(|| MountSource::Secret(data.clone())),
+            // What its files take counts as memory of the container.
+            VolumeSource::Memory(volume) => Some(MountSource::Memory {
+                bytes: volume.bytes.or(memory),
+                mode: volume.mode,
+            }),
         };
         mounts.extend(source.map(|source| Mount {
             source,
@@ -55,6 +65,8 @@ pub(super) fn mounts(volumes: &[Volume], kinds: Kinds) -> Result<Vec<Mount>, Fau
 
 #[cfg(test)]
 mod tests {
+    use protocol::task::container::{MemoryVolume, SecretData};
+
     use super::*;
 
     #[test]
@@ -70,7 +82,7 @@ mod tests {
                 is_read_only: false,
                 source,
             };
-            let mounts = mounts(&[volume], kinds);
+            let mounts = mounts(&[volume], kinds, Some(64 << 20));
             mounts
                 .map(|mounts| {
                     mounts
@@ -85,6 +97,14 @@ mod tests {
         let own = [MountSource::Sandbox("own".into())];
         assert_eq!(planned(path("/srv"), "data", all).unwrap(), host);
         assert_eq!(planned(path("own"), "/data", all).unwrap(), own);
+        let memory = |bytes| VolumeSource::Memory(MemoryVolume { bytes, mode: 0o700 });
+        for (size, bytes) in [(Some(4096), 4096), (None, 64 << 20)] {
+            let expected = [MountSource::Memory {
+                bytes: Some(bytes),
+                mode: 0o700,
+            }];
+            assert_eq!(planned(memory(size), "/data", all).unwrap(), expected);
+        }
         for (source, problem) in [
             (path("own"), "is relative for SANDBOX_PATH"),
             (VolumeSource::HostPath("srv".into()), "is not absolute"),
@@ -98,7 +118,7 @@ mod tests {
             sandbox_path: false,
             secret: false,
         };
-        let secret = VolumeSource::Secret(vec![1]);
+        let secret = VolumeSource::Secret(SecretData(vec![1]));
         for source in [path("/srv"), path("own"), secret] {
             assert_eq!(planned(source, "/data", none).unwrap(), []);
         }

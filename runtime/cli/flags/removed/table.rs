@@ -368,7 +368,6 @@ const AGENT: &[(&str, Rule)] = &[
     ("ephemeral_ports_per_container", NO_NETWORK),
     ("eth0_name", NO_NETWORK),
     ("lo_name", NO_NETWORK),
-    ("egress_rate_limit_per_container", Refused(NO_SHAPING)),
     ("egress_rate_per_cpu", Refused(NO_SHAPING)),
     ("minimum_egress_rate_limit", NO_NETWORK),
     ("maximum_egress_rate_limit", NO_NETWORK),

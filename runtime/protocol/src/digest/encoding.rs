@@ -77,9 +77,11 @@ impl Writer {
         self.data(data);
         self.optional(*shutdown_grace_period, Self::duration);
         self.labels(labels);
-        // The last field, and rare: absent, it takes no byte.
+        // The last field, and rare: absent, it takes no byte. Secrets are in no checkpoint.
         if let Some(container) = container {
-            self.text(&serde_json::to_string(container).unwrap_or_default());
+            let mut container = container.clone();
+            container.remove_secrets();
+            self.text(&serde_json::to_string(&container).unwrap_or_default());
         }
         if *kind == ExecutorKind::Default {
             self.byte(1);
@@ -112,12 +114,17 @@ impl Writer {
             extract,
             cache,
             output_file,
+            digest,
         } = uri;
         self.text(value);
         for flag in [*executable, *extract, *cache] {
             self.byte(u8::from(flag));
         }
         self.optional(output_file.as_deref(), Self::text);
+        // Rare: absent, it takes no byte.
+        if let Some(digest) = digest {
+            self.text(digest);
+        }
     }
 
     fn resources(&mut self, resources: &Resources) {

@@ -1,5 +1,7 @@
 //! Settings of a container: its image, volumes, capabilities and limits of its processes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::task::network::{NetworkInfo, PortMapping};
@@ -26,11 +28,17 @@ pub struct ContainerInfo {
 }
 
 impl ContainerInfo {
-    /// Empties the secrets of its volumes, for pages.
+    /// Whether a volume of it is a secret.
+    pub fn has_secrets(&self) -> bool {
+        let is_secret = |volume: &Volume| matches!(volume.source, VolumeSource::Secret(_));
+        self.volumes.iter().any(is_secret)
+    }
+
+    /// Empties the secrets of its volumes, for pages, checkpoints and comparisons.
     pub fn remove_secrets(&mut self) {
         for volume in &mut self.volumes {
-            if let VolumeSource::Secret(data) = &mut volume.source {
-                data.clear();
+            if let VolumeSource::Secret(secret) = &mut volume.source {
+                *secret = SecretData::default();
             }
         }
     }
@@ -107,7 +115,8 @@ impl Volume {
             VolumeSource::Path(path)
             | VolumeSource::HostPath(path)
             | VolumeSource::SandboxPath(path) => path.len(),
-            VolumeSource::Secret(data) => data.len(),
+            VolumeSource::Secret(SecretData(data)) => data.len(),
+            VolumeSource::Memory(_) => 0,
         };
         self.container_path.len() + source + size_of::<Self>()
     }
@@ -122,8 +131,34 @@ pub enum VolumeSource {
     HostPath(String),
     /// A path in the sandbox; a directory is made if nothing is there.
     SandboxPath(String),
-    /// A file with these bytes, in memory only.
-    Secret(Vec<u8>),
+    /// A file with this content, in memory only.
+    Secret(SecretData),
+    /// A new directory in memory only (tmpfs). Mesos has no such source.
+    Memory(MemoryVolume),
+}
+
+/// The content of a secret. Its `Debug` shows the length only, so that no log has it.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretData(pub Vec<u8>);
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretData({} bytes)", self.0.len())
+    }
+}
+
+/// A directory in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryVolume {
+    /// Bytes that its files can have; `None` for the memory of the container.
+    pub bytes: Option<u64>,
+    /// Permissions of the directory, at most 0o1777.
+    pub mode: u32,
+}
+
+impl MemoryVolume {
+    /// Permissions unless others are given: everyone can make files.
+    pub const MODE: u32 = 0o1777;
 }
 
 /// Settings of a container that only Linux has.
@@ -211,9 +246,9 @@ impl LinuxCapabilities {
     }
 }
 
-impl std::fmt::Display for LinuxCapabilities {
+impl fmt::Display for LinuxCapabilities {
     /// In the form of Mesos: `{ CHOWN, NET_RAW }`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Self::NAMES.iter().enumerate();
         let names = names.filter(|(number, _)| self.0 & (1 << number) != 0);
         let names: Vec<&str> = names.map(|(_, name)| *name).collect();

@@ -9,6 +9,7 @@ pub mod network;
 pub mod status;
 pub mod uri;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -68,6 +69,24 @@ pub struct TaskInfo {
     /// The first task of its group (LAUNCH_GROUP). All have both a command and the same executor,
     /// of kind [`ExecutorKind::Default`].
     pub group: Option<TaskId>,
+}
+
+impl TaskInfo {
+    /// The same without the secrets of its containers.
+    pub fn without_secrets(&self) -> Cow<'_, Self> {
+        let own = self.container.iter();
+        let executor = self.executor.iter();
+        let mut all = own.chain(executor.filter_map(|executor| executor.container.as_ref()));
+        if !all.any(|container| container.has_secrets()) {
+            return Cow::Borrowed(self);
+        }
+        let mut info = self.clone();
+        if let Some(container) = &mut info.container {
+            container.remove_secrets();
+        }
+        info.executor = info.executor.map(|one| one.without_secrets().into_owned());
+        Cow::Owned(info)
+    }
 }
 
 /// A limit of a resource.
@@ -250,6 +269,21 @@ pub struct ExecutorInfo {
 }
 
 impl ExecutorInfo {
+    /// The same without the secrets of its container.
+    pub fn without_secrets(&self) -> Cow<'_, Self> {
+        let container = self.container.as_ref();
+        match container.is_some_and(|container| container.has_secrets()) {
+            false => Cow::Borrowed(self),
+            true => {
+                let mut own = self.clone();
+                if let Some(container) = &mut own.container {
+                    container.remove_secrets();
+                }
+                Cow::Owned(own)
+            }
+        }
+    }
+
     /// An executor without a name.
     pub fn new(executor_id: ExecutorId, command: CommandInfo, resources: Resources) -> Self {
         Self {

@@ -24,6 +24,9 @@ pub struct Uri {
     pub cache: bool,
     /// Its path in the sandbox; `None` means the last part of `value`.
     pub output_file: Option<String>,
+    /// The digest that its content must have, as `sha256:` and 64 hexadecimal digits. Mesos has no
+    /// such field.
+    pub digest: Option<String>,
 }
 
 /// The source of a file.
@@ -44,6 +47,7 @@ impl Uri {
             extract: true,
             cache: false,
             output_file: None,
+            digest: None,
         }
     }
 
@@ -101,13 +105,30 @@ impl Uri {
     /// Checks that it can be fetched. An error names the invalid field.
     pub fn check(&self) -> Result<(), Invalid> {
         self.source()?;
-        self.file().map(drop)
+        self.file()?;
+        self.check_digest()
+    }
+
+    /// Checks the form of its digest. An error names the invalid field.
+    pub fn check_digest(&self) -> Result<(), Invalid> {
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_digest = |text: &str| {
+            let hex = text.strip_prefix("sha256:");
+            hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+        };
+        match self.digest.as_deref().filter(|digest| !is_digest(digest)) {
+            None => Ok(()),
+            Some(wrong) => {
+                let expected = "`sha256:` and 64 lower-case hexadecimal digits";
+                Err(Invalid::new("digest", wrong, expected))
+            }
+        }
     }
 
     /// Size of its texts, in bytes.
     pub(super) fn text_bytes(&self) -> usize {
-        let file = self.output_file.as_ref().map_or(0, String::len);
-        self.value.len() + file + ENTRY_BYTES
+        let optional = [&self.output_file, &self.digest].into_iter().flatten();
+        self.value.len() + optional.map(String::len).sum::<usize>() + ENTRY_BYTES
     }
 }
 
@@ -147,6 +168,29 @@ mod tests {
             "/a\0",
         ] {
             check(wrong, None);
+        }
+    }
+
+    #[test]
+    fn digest_has_one_form() {
+        let check = |digest: &str| {
+            let uri = Uri {
+                digest: Some(digest.to_owned()),
+                ..Uri::new("/a")
+            };
+            uri.check().map_err(|invalid| invalid.to_string())
+        };
+        assert_eq!(check(&format!("sha256:{}", "0f".repeat(32))), Ok(()));
+        for wrong in [
+            "",
+            "sha256:",
+            "md5:00",
+            &format!("sha256:{}", "0F".repeat(32)),
+        ] {
+            let expected = format!(
+                "digest is `{wrong}`: expected `sha256:` and 64 lower-case hexadecimal digits"
+            );
+            assert_eq!(check(wrong), Err(expected));
         }
     }
 

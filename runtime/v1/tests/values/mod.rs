@@ -12,7 +12,7 @@ use protocol::offers::wants::{Constraint, Predicate, Selector};
 use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol, TcpCheck};
 use protocol::task::container::{
     ContainerInfo, DockerNetwork, DockerOptions, Image, IpcMode, LinuxCapabilities, LinuxInfo,
-    RLimit, RLimitKind, Seccomp, SoftHard, Volume as ContainerVolume,
+    MemoryVolume, RLimit, RLimitKind, Seccomp, SecretData, SoftHard, Volume as ContainerVolume,
     VolumeSource as ContainerVolumeSource,
 };
 use protocol::task::network::{NetworkAddress, NetworkInfo, PortMapping};
@@ -206,6 +206,7 @@ impl Chance {
             extract: self.half(),
             cache: self.half(),
             output_file: self.half().then(|| "d/f".to_owned()),
+            digest: self.half().then(|| format!("sha256:{}", "0f".repeat(32))),
         }
     }
 
@@ -317,11 +318,15 @@ impl Chance {
         ContainerVolume {
             container_path: self.text(),
             is_read_only: self.half(),
-            source: match self.below(4) {
+            source: match self.below(5) {
                 0 => ContainerVolumeSource::Path(self.text()),
                 1 => ContainerVolumeSource::HostPath(self.text()),
                 2 => ContainerVolumeSource::SandboxPath(self.text()),
-                _ => ContainerVolumeSource::Secret(self.text().into_bytes()),
+                3 => ContainerVolumeSource::Memory(MemoryVolume {
+                    bytes: self.some(|chance| 1 + chance.below(1 << 40)),
+                    mode: self.below(0o1777) as u32,
+                }),
+                _ => ContainerVolumeSource::Secret(SecretData(self.text().into_bytes())),
             },
         }
     }

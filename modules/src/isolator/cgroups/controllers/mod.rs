@@ -121,14 +121,6 @@ impl Setting {
     }
 }
 
-/// The files to write when a group is new, before the others.
-pub fn initial(controller: Controller, version: Version) -> Vec<Setting> {
-    match (controller, version) {
-        (Controller::Devices, Version::V1) => devices::whitelist(),
-        _ => Vec::new(),
-    }
-}
-
 /// The files to write, in this order, so that a group has the limits of `resources`.
 pub fn settings(
     controller: Controller,

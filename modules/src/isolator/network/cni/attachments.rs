@@ -243,6 +243,7 @@ impl Networks {
         for index in 0..attachments.len() {
             let attachment = &attachments[index];
             let result = self.add(&config.container_id, home, attachment)?;
+            self.limit_egress(&home.file(NAMESPACE), &attachment.interface)?;
             attachments[index].result = Some(result);
             let record = cannot("record the networks of a container");
             home.write_record(&attachments).map_err(record)?;
@@ -264,6 +265,17 @@ impl Networks {
             readable.map_err(cannot("write a file of a container"))?;
         }
         Ok(network_in(&home.path, &attachments))
+    }
+
+    /// Also if a plugin has set a limit of its own.
+    fn limit_egress(&self, namespace: &Path, interface: &str) -> Result<(), String> {
+        let Some(rate) = self.options.egress_rate else {
+            return Ok(());
+        };
+        let limited = namespace::limit_egress(namespace, interface, rate);
+        limited.map_err(|error| {
+            format!("cannot limit what `{interface}` sends (the kernel needs `sch_tbf`): {error}")
+        })
     }
 
     /// Calls all plugins of a network. Returns the last result.

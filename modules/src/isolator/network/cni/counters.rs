@@ -7,10 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use module_api::isolator::Measured;
-use nix::sched::{CloneFlags, setns};
 use protocol::usage::{NetworkStatistics, Traffic};
 use protocol::{ContainerId, ResourceStatistics};
 use runtime::Timestamp;
+
+use super::namespace;
 
 /// The open counters of containers. They are opened once, by a thread that enters the namespace;
 /// each keeps its namespace until it is closed.
@@ -59,16 +60,8 @@ impl Counters {
 }
 
 /// Opens the counters of the namespace that is mounted on this file.
-fn open(namespace: &Path) -> io::Result<File> {
-    let namespace = File::open(namespace)?;
-    // A thread of its own, since it stays in the namespace.
-    let opening = std::thread::Builder::new().name("network".to_owned());
-    let opening = opening.spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET)?;
-        File::open("/proc/thread-self/net/dev")
-    });
-    let opened = opening?.join();
-    opened.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+fn open(path: &Path) -> io::Result<File> {
+    namespace::within(path, || File::open("/proc/thread-self/net/dev"))
 }
 
 /// Reads a file from its start: a line for each interface.

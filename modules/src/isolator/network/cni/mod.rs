@@ -4,7 +4,7 @@
 //! A container that names networks gets a network namespace before its launch, and each network's
 //! plugins add an interface to it. They delete it after its last process has ended; the end of the
 //! task does not wait for that. A container of type DOCKER without a network gets a namespace with
-//! its loopback only. At the start the networks of containers that are gone are removed.
+//! its loopback only. What each interface sends can be limited. At the start the networks of containers that are gone are removed.
 //!
 //! | module | contents |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | `config` | configurations of networks |
 //! | `counters` | traffic of containers |
 //! | `namespace` | namespaces without processes |
+//! | `netlink` | requests to the kernel: the loopback, limits of what is sent |
 //! | `plugin` | execution of plugins |
 //! | `requests` | the networks that a container wants |
 //! | `result` | results of plugins, `/etc/hosts`, `/etc/resolv.conf` |
@@ -20,6 +21,7 @@ mod attachments;
 mod config;
 mod counters;
 mod namespace;
+mod netlink;
 mod plugin;
 mod requests;
 mod result;
@@ -59,6 +61,9 @@ struct Options {
     config_dir: Option<PathBuf>,
     /// `--docker_bridge_network`: the network of containers with Docker's BRIDGE.
     bridge: Option<String>,
+    /// `--egress_rate_limit_per_container`: bytes in a second that each interface sends; `None`
+    /// without a limit.
+    egress_rate: Option<u64>,
 }
 
 impl Options {
@@ -83,12 +88,18 @@ impl Options {
                 "The CNI network configuration directory '{path}' does not exist"
             ));
         }
+        let rate = given.get("egress_rate_limit_per_container");
+        let rate = rate.map(|text| text.trim_end_matches('B').parse::<u64>());
+        let rate = rate
+            .transpose()
+            .map_err(|_| "egress_rate_limit_per_container: expected bytes such as `1024B`")?;
         let work_dir = text("work_dir").ok_or("the agent's work directory is missing")?;
         Ok(Self {
             root: PathBuf::from(work_dir).join("networks"),
             plugins_dir: plugins.unwrap_or_default().to_owned(),
             config_dir: config,
             bridge: text("docker_bridge_network").map(str::to_owned),
+            egress_rate: rate.filter(|&rate| rate > 0),
         })
     }
 }

@@ -2,17 +2,15 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
-};
+use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use super::netlink;
 
 const NONE: Option<&str> = None;
 
@@ -24,7 +22,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     let making = std::thread::Builder::new().name("network".to_owned());
     let making = making.spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET)?;
-        loopback_up()?;
+        netlink::loopback_up()?;
         let own = Some("/proc/thread-self/ns/net");
         mount(own, &path, NONE, MsFlags::MS_BIND, NONE)?;
         Ok(())
@@ -33,45 +31,27 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     made.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
 }
 
-/// `RTM_NEWLINK`, `NLMSG_ERROR`, `NLM_F_REQUEST | NLM_F_ACK` and `IFF_UP`.
-const NEW_LINK: u16 = 16;
-const ERROR: u16 = 2;
-const REQUEST_WITH_ANSWER: u16 = 5;
-const UP: u32 = 1;
-/// Length of a message's header, and of a link request.
-const HEADER: usize = 16;
-const LINK_REQUEST: usize = 32;
-
-/// Sets the loopback of this thread's namespace up; it is always the first interface.
-fn loopback_up() -> io::Result<()> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let route = SockProtocol::NetlinkRoute;
-    let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, route)?;
-    let mut request = Vec::with_capacity(LINK_REQUEST);
-    request.extend((LINK_REQUEST as u32).to_ne_bytes());
-    request.extend(NEW_LINK.to_ne_bytes());
-    request.extend(REQUEST_WITH_ANSWER.to_ne_bytes());
-    request.extend([0; 8]); // sequence number and sender
-    request.extend([0; 4]); // family and type
-    request.extend(1_i32.to_ne_bytes()); // the interface
-    request.extend(UP.to_ne_bytes());
-    request.extend(UP.to_ne_bytes()); // the flags that change
-    let kernel = NetlinkAddr::new(0, 0);
-    sendto(socket.as_raw_fd(), &request, &kernel, MsgFlags::empty())?;
-    let mut answer = [0; 1024];
-    let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    match answer_code(&answer[..length]) {
-        Some(0) => Ok(()),
-        Some(code) => Err(io::Error::from_raw_os_error(-code)),
-        None => Err(io::Error::other("unexpected answer of the kernel")),
-    }
+/// Blocking. Limits what this interface sends to so many bytes in a second, in the namespace that
+/// is mounted on this file. The limit ends with the namespace.
+pub(super) fn limit_egress(path: &Path, interface: &str, rate: u64) -> io::Result<()> {
+    let interface = interface.to_owned();
+    within(path, move || netlink::limit_egress(&interface, rate))
 }
 
-/// The error code of an answer, 0 for success.
-fn answer_code(answer: &[u8]) -> Option<i32> {
-    let kind = answer.get(4..6)?.try_into().ok()?;
-    let code = answer.get(HEADER..HEADER + 4)?.try_into().ok()?;
-    (u16::from_ne_bytes(kind) == ERROR).then(|| i32::from_ne_bytes(code))
+/// Blocking. Does this in the namespace that is mounted on this file.
+pub(super) fn within<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let namespace = File::open(path)?;
+    // A thread of its own, since it stays in the namespace.
+    let working = std::thread::Builder::new().name("network".to_owned());
+    let working = working.spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        work()
+    });
+    let done = working?.join();
+    done.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
 }
 
 /// Whether a namespace is mounted on this file. Not after a reboot.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::Arc;
 
 use module_api::isolator::ContainerResources;
@@ -27,6 +28,11 @@ struct Fixture {
 impl Fixture {
     /// With these scripts as plugins, called in turn. Each call is noted before.
     fn make(plugins: &[(&str, &str)]) -> Option<Self> {
+        Self::with_egress(plugins, None)
+    }
+
+    /// Likewise, with this `--egress_rate_limit_per_container`.
+    fn with_egress(plugins: &[(&str, &str)], egress_rate: Option<u64>) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             _ = writeln!(std::io::stderr(), "skipped: namespaces need root");
             return None;
@@ -53,6 +59,7 @@ impl Fixture {
             plugins_dir: path.display().to_string(),
             config_dir: Some(config),
             bridge: Some("web".into()),
+            egress_rate,
         });
         Some(Self {
             directory,
@@ -156,6 +163,39 @@ fn plugins_add_in_their_order_and_delete_in_the_opposite() {
     assert_eq!(results, [false, true, true, true]);
     assert!(fixture.is_empty());
     assert_eq!(fixture.networks.detach(&id()), Ok(()), "once more");
+}
+
+// Covers 5.5 in part: egress bandwidth.
+#[test]
+fn what_an_interface_sends_is_limited() {
+    let has = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    if !["ip", "tc", "nsenter"].into_iter().all(has) {
+        _ = writeln!(
+            std::io::stderr(),
+            "skipped: iproute2 and util-linux are missing"
+        );
+        return;
+    }
+    let plugin = format!(
+        "[ $CNI_COMMAND = DEL ] || nsenter --net=$CNI_NETNS ip link add eth0 type veth peer name out || exit 1; {FIRST}"
+    );
+    for (rate, expected) in [
+        (1_000_000, "rate 8Mbit burst 64Kb"),
+        (8 << 30, "rate 68719Mbit"),
+    ] {
+        let fixture = Fixture::with_egress(&[("first", &plugin)], Some(rate));
+        let Some(fixture) = fixture else { return };
+        let network = fixture.networks.attach(&in_web(), || true);
+        let network = network.unwrap().unwrap();
+        let mut show = Command::new("nsenter");
+        show.arg(format!("--net={}", network.namespace.display()));
+        let shown = show.args(["tc", "qdisc", "show", "dev", "eth0"]).output();
+        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+        assert!(shown.starts_with("qdisc tbf"), "{shown}");
+        assert!(shown.contains(expected), "{shown}");
+        fixture.networks.detach(&id()).unwrap();
+        assert!(fixture.is_empty());
+    }
 }
 
 #[test]

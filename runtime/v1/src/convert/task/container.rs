@@ -9,16 +9,17 @@ use crate::message::Enum;
 use crate::schema::{
     CapabilityInfo, CapabilityInfoCapability, ContainerInfo, ContainerInfoDockerInfo,
     ContainerInfoDockerInfoNetwork, ContainerInfoMesosInfo, ContainerInfoType, Image, ImageDocker,
-    ImageType, LinuxInfo, LinuxInfoIpcMode, RLimitInfo, RLimitInfoRLimit, RLimitInfoRLimitType,
-    SeccompInfo, Secret, SecretType, SecretValue, TTYInfo, Volume, VolumeMode, VolumeSource,
-    VolumeSourceHostPath, VolumeSourceSandboxPath, VolumeSourceSandboxPathType, VolumeSourceType,
+    ImageType, LinuxInfo, LinuxInfoIpcMode, Parameter, RLimitInfo, RLimitInfoRLimit,
+    RLimitInfoRLimitType, SeccompInfo, Secret, SecretType, SecretValue, TTYInfo, Volume,
+    VolumeMode, VolumeSource, VolumeSourceHostPath, VolumeSourceSandboxPath,
+    VolumeSourceSandboxPathType, VolumeSourceTmpfs, VolumeSourceType,
 };
 
 impl TryFrom<&ContainerInfo> for to::ContainerInfo {
     type Error = Invalid;
 
     fn try_from(container: &ContainerInfo) -> Result<Self, Invalid> {
-        let volumes = each("volumes", &container.volumes, read_volume)?;
+        let mut volumes = each("volumes", &container.volumes, read_volume)?;
         let (docker, image) = match container.r#type {
             ContainerInfoType::Docker => {
                 let docker = container.docker.as_deref().ok_or_else(|| {
@@ -26,6 +27,7 @@ impl TryFrom<&ContainerInfo> for to::ContainerInfo {
                     Invalid::message(missing)
                 })?;
                 let (options, image) = read_docker(docker).at("docker")?;
+                volumes.extend(each("parameters", &docker.parameters, read_tmpfs).at("docker")?);
                 (Some(options), Some(image))
             }
             ContainerInfoType::Mesos => {
@@ -112,14 +114,6 @@ fn read_docker(
             "Parameter in DockerInfo must not be 'name'",
         ));
     }
-    let first = docker.parameters.first().map(|one| one.key.as_str());
-    let no_docker = "none, since no Docker command is run";
-    refuse(
-        "parameters",
-        first.is_some(),
-        first.unwrap_or_default(),
-        no_docker,
-    )?;
     let network = match docker
         .network
         .unwrap_or(ContainerInfoDockerInfoNetwork::Host)
@@ -139,6 +133,55 @@ fn read_docker(
         is_cached: !docker.force_pull_image.unwrap_or(false),
     };
     Ok((options, image))
+}
+
+/// The only parameter of Docker: `tmpfs` with a path and options, such as `/run:size=64m,mode=755`.
+fn read_tmpfs(parameter: &Parameter) -> Result<to::Volume, Invalid> {
+    let no_docker = "tmpfs, since no Docker command is run";
+    refuse("key", parameter.key != "tmpfs", &parameter.key, no_docker)?;
+    let (path, options) = match parameter.value.split_once(':') {
+        Some((path, options)) => (path, options),
+        None => (parameter.value.as_str(), ""),
+    };
+    let mut volume = to::MemoryVolume {
+        bytes: None,
+        mode: to::MemoryVolume::MODE,
+    };
+    let mut is_read_only = false;
+    let expected = "an absolute path, and after `:` options of `size=64m`, `mode=1777`, `rw`, `ro`, `noexec`, `nosuid`, `nodev`";
+    let wrong = || Invalid::new("value", &parameter.value, expected);
+    refuse("value", !path.starts_with('/'), &parameter.value, expected)?;
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("size", size)) => volume.bytes = Some(read_size(size).ok_or_else(wrong)?),
+            Some(("mode", mode)) => volume.mode = read_mode(mode).ok_or_else(wrong)?,
+            None if option == "ro" => is_read_only = true,
+            // It always is.
+            None if ["rw", "noexec", "nosuid", "nodev"].contains(&option) => {}
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(to::Volume {
+        container_path: path.to_owned(),
+        is_read_only,
+        source: to::VolumeSource::Memory(volume),
+    })
+}
+
+/// Bytes, with a unit of 1024, as the kernel reads them.
+fn read_size(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let mut units = [('k', 10), ('m', 20), ('g', 30)].into_iter();
+    let found = units.find_map(|(unit, shift)| Some((lower.strip_suffix(unit)?, shift)));
+    let (digits, shift) = found.unwrap_or((&lower, 0));
+    let size = digits.parse::<u64>().ok()?.checked_mul(1 << shift);
+    size.filter(|&bytes| bytes > 0)
+}
+
+/// Permissions in octal digits.
+fn read_mode(text: &str) -> Option<u32> {
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|&mode| mode <= to::MemoryVolume::MODE)
 }
 
 fn read_image(image: &Image) -> Result<to::Image, Invalid> {
@@ -207,9 +250,25 @@ fn read_volume(volume: &Volume) -> Result<to::Volume, Invalid> {
                 None => return invalid("'source.sandbox_path' is not set for SANDBOX_PATH volume"),
             },
             Some(VolumeSourceType::Secret) => match &source.secret {
-                Some(secret) => to::VolumeSource::Secret(read_secret(secret)?),
+                Some(secret) => to::VolumeSource::Secret(to::SecretData(read_secret(secret)?)),
                 None => return invalid("'source.secret' is not set for SECRET volume"),
             },
+            Some(VolumeSourceType::Tmpfs) => {
+                let tmpfs = source.tmpfs.clone().unwrap_or_default();
+                let mode = match &tmpfs.mode {
+                    None => to::MemoryVolume::MODE,
+                    Some(text) => read_mode(text).ok_or_else(|| {
+                        let expected = "octal digits, at most 1777";
+                        Invalid::new("source.tmpfs.mode", text, expected)
+                    })?,
+                };
+                let is_none = tmpfs.size == Some(0);
+                refuse("source.tmpfs.size", is_none, 0, "at least one byte")?;
+                to::VolumeSource::Memory(to::MemoryVolume {
+                    bytes: tmpfs.size,
+                    mode,
+                })
+            }
             Some(VolumeSourceType::DockerVolume) if source.docker_volume.is_none() => {
                 return invalid("'source.docker_volume' is not set for DOCKER_VOLUME volume");
             }
@@ -217,7 +276,7 @@ fn read_volume(volume: &Volume) -> Result<to::Volume, Invalid> {
                 return invalid("'source.csi_volume' is not set for CSI volume");
             }
             Some(other @ (VolumeSourceType::DockerVolume | VolumeSourceType::CsiVolume)) => {
-                let expected = "HOST_PATH, SANDBOX_PATH or SECRET";
+                let expected = "HOST_PATH, SANDBOX_PATH, SECRET or TMPFS";
                 return Err(Invalid::new("source.type", other, expected));
             }
             _ => return invalid("'source.type' is unknown"),
@@ -278,10 +337,17 @@ fn write_volume(volume: &to::Volume) -> Volume {
             source.secret = Some(Box::new(Secret {
                 r#type: Some(SecretType::Value),
                 value: Some(SecretValue {
-                    data: data.clone().into(),
+                    data: data.0.clone().into(),
                 }),
                 ..Secret::default()
             }));
+        }
+        to::VolumeSource::Memory(volume) => {
+            source.r#type = Some(VolumeSourceType::Tmpfs);
+            source.tmpfs = Some(VolumeSourceTmpfs {
+                size: volume.bytes,
+                mode: Some(format!("{:o}", volume.mode)),
+            });
         }
     }
     written.source = Some(Box::new(source));

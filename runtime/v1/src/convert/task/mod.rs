@@ -194,6 +194,7 @@ fn read_uri(uri: &CommandInfoURI) -> Result<Uri, Invalid> {
         extract: uri.extract.unwrap_or(true),
         cache: uri.cache.unwrap_or(false),
         output_file: uri.output_file.clone(),
+        digest: uri.digest.clone(),
     };
     uri.check().map(|()| uri)
 }
@@ -205,6 +206,7 @@ fn write_uri(uri: &Uri) -> CommandInfoURI {
         extract: Some(uri.extract),
         cache: Some(uri.cache),
         output_file: uri.output_file.clone(),
+        digest: uri.digest.clone(),
     }
 }
 

@@ -52,6 +52,16 @@ messages! {
         4 secret: Option<Box<Secret>>,
         5 host_path: Option<VolumeSourceHostPath>,
         6 csi_volume: Option<VolumeSourceCSIVolume>,
+        /// For type `TMPFS`.
+        1000 tmpfs: Option<VolumeSourceTmpfs>,
+    }
+
+    /// A new directory in memory, specific to Meros.
+    VolumeSourceTmpfs {
+        /// Bytes that its files can have; absent: the memory of the container.
+        1 size: Option<u64>,
+        /// Permissions in octal digits; absent: 1777.
+        2 mode: Option<String>,
     }
 
     /// A volume of a Docker driver.
@@ -136,6 +146,8 @@ enums! {
         Secret = 3 "SECRET",
         HostPath = 4 "HOST_PATH",
         CsiVolume = 5 "CSI_VOLUME",
+        /// Specific to Meros.
+        Tmpfs = 1000 "TMPFS",
     }
 
     /// The sandbox's owner.

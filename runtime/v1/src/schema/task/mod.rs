@@ -86,6 +86,9 @@ messages! {
         4 cache: Option<bool>,
         /// Its name in the sandbox.
         5 output_file: Option<String>,
+        /// The digest that its content must have, such as `sha256:...`. Specific to Meros: Mesos
+        /// skips it.
+        1000 digest: Option<String>,
     }
 
     /// A program that runs tasks. The same id on an agent always means the same info.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use agent::images::digest::Digest;
+use agent::fetcher::digest::Digest;
 use serde_json::json;
 
 use crate::bench::{Result, temporary};

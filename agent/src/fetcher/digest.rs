@@ -1,4 +1,4 @@
-//! Digests: the names of an image's parts, which are hashes of their content.
+//! Digests: hashes of content, by which it is checked. An image's parts are named by them.
 
 use std::fmt;
 
