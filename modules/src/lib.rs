@@ -9,9 +9,10 @@
 //! | `allocator` | the allocator |
 //! | `isolator` | control groups, namespaces, privileges |
 //! | `qos_controller` | `noop` and `load`: revocable executors that must give way |
-//! | `resource_estimator` | `noop` and `fixed`: resources that an agent can lend |
+//! | `resource_estimator` | `noop`, `fixed` and others: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
 //! | `testing` | shared by the tests of this crate |
+//! | `usage_history` | use and pressure of containers over time |
 
 pub mod allocator;
 pub mod isolator;
@@ -20,6 +21,7 @@ pub mod resource_estimator;
 pub mod sorter;
 #[cfg(test)]
 mod testing;
+pub mod usage_history;
 #[cfg(test)]
 #[allow(
     dead_code,
@@ -47,8 +49,11 @@ use runtime::prelude::*;
 
 use allocator::{AgentOrder, Allocator, Revocation};
 use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
-use resource_estimator::{Fixed, ResourceEstimator};
+use resource_estimator::{
+    AllocationSlack, Fixed, PressureAwarePlan, ResourceEstimator, SlackSettings, UsageSlack,
+};
 use sorter::{Drf, Lottery, Priority, SortPolicy, Sorter, TreeSorter};
+use usage_history::pressure::{PressureSource, proc_pressure};
 
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
 const AGENT_ORDER: &str = "agent_order";
@@ -76,13 +81,14 @@ const SUPERVISION: Supervision = Supervision::Restart {
 
 /// The modules of this crate, by all their names.
 pub fn registry() -> Registry {
-    registry_with_load(proc_loadavg)
+    registry_on(proc_loadavg, proc_pressure)
 }
 
-/// The same with a simulated load: each controller that monitors the load gets a source from
-/// `load`.
-pub fn registry_with_load(
+/// The same on a simulated machine: each module that monitors the machine's load or pressure gets a
+/// source from `load` or `pressure`.
+pub fn registry_on(
     load: impl Fn() -> LoadSource + Clone + Send + Sync + 'static,
+    pressure: impl Fn() -> PressureSource + Clone + Send + Sync + 'static,
 ) -> Registry {
     let mut registry = Registry::new();
     registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
@@ -116,6 +122,20 @@ pub fn registry_with_load(
     registry.add_resource_estimator(&fixed, |node, given| {
         let fixed = Fixed::from_parameters(given)?;
         start_estimator(node, given, move || fixed.clone())
+    });
+    registry.add_resource_estimator(&["usage_slack"], |node, given| {
+        let settings = SlackSettings::from_parameters(given)?;
+        start_estimator(node, given, move || UsageSlack::new(settings))
+    });
+    registry.add_resource_estimator(&["allocation_slack"], |node, given| {
+        let slack = AllocationSlack::from_parameters(given)?;
+        start_estimator(node, given, move || slack)
+    });
+    let source = pressure.clone();
+    registry.add_resource_estimator(&["pressure_aware"], move |node, given| {
+        let plan = PressureAwarePlan::from_parameters(given)?;
+        let source = source.clone();
+        start_estimator(node, given, move || plan.estimator(source()))
     });
     registry.add_qos_controller(&["noop"], |node, given| {
         given.only(&[])?;

@@ -1,8 +1,12 @@
 //! Shared by the tests of this crate: a scripted monitor, and usage written in one line.
 
 use module_api::{CurrentUsage, UsageUnavailable};
-use protocol::{ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceUsage};
+use protocol::{
+    ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceStatistics,
+    ResourceUsage,
+};
 use resources::{Resources, Revocable};
+use runtime::Timestamp;
 use runtime::prelude::*;
 
 /// Replies with the last given usage, or with an error if there is none.
@@ -82,6 +86,20 @@ pub fn executor<'a>(usage: &'a ResourceUsage, name: &str) -> &'a ExecutorUsage {
     executors
         .find(|executor| executor.executor_id.as_str() == name)
         .unwrap()
+}
+
+/// Sets the statistics of an executor: the time of the measurement and its CPU time, in seconds.
+pub fn measure(usage: &mut ResourceUsage, name: &str, at: f64, cpu_secs: f64) {
+    let mut executors = usage.executors.iter_mut();
+    let executor = executors.find(|one| one.executor_id.as_str() == name);
+    executor.unwrap().statistics = Some(ResourceStatistics {
+        timestamp: Timestamp::from_nanos((at * 1e9) as u64),
+        processes: 1,
+        threads: 1,
+        cpus_user_time_secs: cpu_secs,
+        mem_rss_bytes: 1 << 20,
+        ..ResourceStatistics::default()
+    });
 }
 
 /// Names of the executors to kill.
