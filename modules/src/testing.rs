@@ -1,6 +1,7 @@
 //! Shared by the tests of this crate: a scripted monitor, and usage written in one line.
 
 use module_api::{CurrentUsage, UsageUnavailable};
+use protocol::usage::Throttle;
 use protocol::{
     ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceStatistics,
     ResourceUsage,
@@ -68,6 +69,7 @@ pub fn usage(line: &str) -> ResourceUsage {
             allocated: parse_marked(text),
             tasks: Vec::new(),
             statistics: None,
+            throttle: Throttle::default(),
         });
     }
     usage
@@ -104,8 +106,9 @@ pub fn measure(usage: &mut ResourceUsage, name: &str, at: f64, cpu_secs: f64) {
 
 /// Names of the executors to kill.
 pub fn killed(corrections: &[QosCorrection]) -> Vec<&str> {
-    let names = corrections
-        .iter()
-        .map(|QosCorrection::Kill { executor_id, .. }| executor_id.as_str());
+    let names = corrections.iter().filter_map(|one| match one {
+        QosCorrection::Kill { executor_id, .. } => Some(executor_id.as_str()),
+        _ => None,
+    });
     names.collect()
 }

@@ -113,7 +113,7 @@ fn read(part: &str) -> Option<(Name, Bound)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::usage::ExecutorUsage;
+    use protocol::usage::{ExecutorUsage, Throttle};
     use protocol::{ContainerId, ExecutorId, FrameworkId};
     use resources::{Revocable, Role};
 
@@ -133,6 +133,7 @@ mod tests {
                 allocated: lent.allocate(&Role::new("ads").unwrap()),
                 tasks: Vec::new(),
                 statistics: None,
+                throttle: Throttle::default(),
             }],
         };
         let max = LendingMax::parse(max).unwrap();

@@ -155,7 +155,7 @@ impl Process for Oversubscription {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::usage::ExecutorUsage;
+    use protocol::usage::{ExecutorUsage, Throttle};
     use protocol::{ContainerId, ExecutorId, FrameworkId};
     use resources::{Revocable, Role};
 
@@ -186,6 +186,7 @@ mod tests {
                 allocated: lent + &Resources::parse("cpus:1;mem:32").unwrap(),
                 tasks: Vec::new(),
                 statistics: None,
+                throttle: Throttle::default(),
             },
             leader: None,
             resources: Default::default(),

@@ -53,6 +53,7 @@ impl Container {
             (task.info.task_id.clone(), task)
         });
         container.tasks = tasks.collect();
+        container.forget_throttle();
         container
     }
 

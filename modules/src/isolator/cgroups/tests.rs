@@ -29,8 +29,7 @@ fn id(name: &str) -> ContainerId {
 fn resources(requests: &str) -> ContainerResources {
     ContainerResources {
         requests: Resources::parse(requests).unwrap(),
-        cpus_limit: None,
-        mem_limit: None,
+        ..ContainerResources::default()
     }
 }
 
