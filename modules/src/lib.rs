@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `allocator` | the allocator |
 //! | `isolator` | control groups, namespaces, privileges |
-//! | `qos_controller` | `noop` and `load`: revocable executors that must give way |
+//! | `qos_controller` | `noop`, `load` and `pressure`: revocable executors that must give way |
 //! | `resource_estimator` | `noop`, `fixed` and others: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
 //! | `testing` | shared by the tests of this crate |
@@ -48,7 +48,9 @@ use resources::{Name, Quantities};
 use runtime::prelude::*;
 
 use allocator::{AgentOrder, Allocator, Revocation};
-use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
+use qos_controller::{
+    LoadPolicy, LoadSource, PressurePolicy, PressureSettings, QosController, proc_loadavg,
+};
 use resource_estimator::{
     AllocationSlack, Fixed, PressureAwarePlan, ResourceEstimator, SlackSettings, UsageSlack,
 };
@@ -146,6 +148,11 @@ pub fn registry_on(
         let policy = LoadPolicy::from_parameters(given, load())?;
         let load = load.clone();
         start_controller(node, given, move || policy.with_source(load()))
+    });
+    registry.add_qos_controller(&["pressure"], move |node, given| {
+        let settings = PressureSettings::from_parameters(given)?;
+        let source = pressure.clone();
+        start_controller(node, given, move || PressurePolicy::new(settings, source()))
     });
     registry
 }

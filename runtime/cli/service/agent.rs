@@ -170,7 +170,7 @@ pub struct AgentFlags {
         value_name = "NAME"
     )]
     pub resource_estimator: String,
-    /// QoS controller: `noop`, `load`, or a module
+    /// QoS controller: `noop`, `load`, `pressure`, or a module
     #[arg(
         long,
         env = "MESOS_QOS_CONTROLLER",
