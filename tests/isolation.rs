@@ -121,7 +121,7 @@ impl Isolated {
     }
 
     /// The value of this file in a group of the container.
-    fn setting(&self, container: &ContainerId, file: &str) -> Option<String> {
+    pub fn setting(&self, container: &ContainerId, file: &str) -> Option<String> {
         let groups = self.groups(container);
         let mut values = groups.iter().filter_map(|group| {
             let value = std::fs::read_to_string(group.join(file)).ok()?;
