@@ -7,10 +7,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use protocol::task::TaskLimits;
+use protocol::text::reserved_labels::THROTTLE;
 use protocol::{Capability, Filters, FrameworkInfo, Offer, Reason, TaskState, TaskStatus};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
+use crate::isolation::{Isolated, container};
 use crate::scripted_framework::{Callback, ScriptedFramework, framework, task, text};
 use crate::support::{Cluster, Running, eventually, get, sleepers};
 
@@ -239,6 +242,69 @@ fn oversubscription_steps_happen_in_order() {
     assert_eq!(sleepers(98731).len(), 1, "the regular task is untouched");
     let preempted = Lending::figure(lending.agent_port, "slave/executors_preempted");
     assert!(preempted >= Some(1.0), "{preempted:?}");
+}
+
+/// The kernel's pressure on a regular task throttles a best-effort task, and then ends it.
+// Covers S16.
+#[test]
+fn waiting_regular_task_throttles_then_evicts_best_effort_work() {
+    let modules = r#"{"libraries": {"modules": [
+        {"name": "fixed", "parameters": {"key": "resources", "value": "cpus:2"}},
+        {"name": "pressure", "parameters": [
+            {"key": "check_interval", "value": "500ms"},
+            {"key": "kill_after", "value": "5secs"}
+        ]}
+    ]}}"#;
+    let lends = ["--resource_estimator", "fixed", "--modules", modules];
+    let corrects = ["--qos_controller", "pressure"];
+    let soon = ["--oversubscribed_resources_interval", "100ms"];
+    let flags = [&lends[..], &corrects, &soon].concat();
+    let Some(mut isolated) = Isolated::begin("pressure", "", &flags) else {
+        return;
+    };
+    // It has more processes than this machine has CPUs, so that some always wait.
+    let busy =
+        "n=$(nproc); while [ $n -ge 0 ]; do (while :; do :; done) & n=$((n - 1)); done; wait";
+    isolated.run("web", "cpus:2;mem:64", TaskLimits::default(), busy);
+
+    let capabilities = [Capability::RevocableResources];
+    let mut batch = ScriptedFramework::subscribe(&isolated.cluster, batch(&capabilities));
+    let offer = loop {
+        let offer = batch.offer();
+        if is_revocable(&offer) {
+            break offer;
+        }
+    };
+    let mut spare = task("spare", &offer, "cpus:0", "while :; do :; done");
+    spare.resources = offer.resources.revocable();
+    batch.launch(&offer, vec![spare]);
+    let throttled = batch.wait_for("a throttled task", |callback| match callback {
+        Callback::Status(status) if status.labels.contains_key(THROTTLE) => {
+            Some((**status).clone())
+        }
+        _ => None,
+    });
+    assert_eq!(
+        (throttled.state, throttled.reason),
+        (TaskState::Running, Some(Reason::ContainerLimitation))
+    );
+    let id = container(&throttled);
+    let quota = isolated.setting(&id, "cpu.cfs_quota_us");
+    let quota = quota.or_else(|| isolated.setting(&id, "cpu.max"));
+    let quota = quota.expect("a quota");
+    assert!(
+        !quota.starts_with("-1") && !quota.starts_with("max"),
+        "{quota}"
+    );
+
+    let lost = batch.state("spare", TaskState::Lost);
+    assert_eq!(lost.reason, Some(Reason::ContainerPreempted), "{lost:?}");
+    assert_eq!(
+        isolated.framework.states("web").last(),
+        Some(&TaskState::Running)
+    );
+    isolated.kill("web");
+    isolated.leaves_nothing();
 }
 
 /// Launches on lent resources until a running task is evicted; returns its name, the times of offer

@@ -10,12 +10,15 @@
 mod common;
 mod fixture;
 
+use std::time::Duration;
+
 use fixture::*;
 use module_api::Fault;
 use module_api::isolator::{ContainerLimited, LaunchPlan, Limitation};
 use protocol::message::task::RunTasks;
-use protocol::text::reserved_labels::LIMITATION;
-use protocol::{Reason, Source, TaskState, Termination};
+use protocol::text::reserved_labels::{LIMITATION, THROTTLE};
+use protocol::usage::Throttle;
+use protocol::{ExecutorId, QosCorrection, Reason, Source, TaskState, Termination};
 use resources::{Resources, Role as ResourceRole};
 use runtime::prelude::*;
 
@@ -39,6 +42,145 @@ fn memory() -> Limitation {
         reason: Reason::ContainerLimitationMemory,
         message: "Memory limit exceeded: Requested: 64MB".into(),
     }
+}
+
+/// Half of the CPUs of the executor of this task.
+fn throttle(task: &str) -> QosCorrection {
+    QosCorrection::Throttle {
+        framework_id: framework_id(),
+        executor_id: ExecutorId::new(task).unwrap(),
+        container_id: None,
+        degree: Throttle {
+            cpu: Some(500),
+            ..Throttle::default()
+        },
+    }
+}
+
+/// An agent that gets these corrections every ten seconds, the first at once.
+fn corrected(isolator: &FakeIsolator, rounds: Vec<Vec<QosCorrection>>) -> FixtureOptions {
+    FixtureOptions {
+        controller: FakeModule::new([], rounds.into_iter().map(Ok)),
+        change: |settings| settings.qos_correction_interval_min = Duration::from_secs(10),
+        ..isolated(std::slice::from_ref(isolator))
+    }
+}
+
+fn lent(mut task: protocol::TaskInfo) -> protocol::TaskInfo {
+    task.resources += &revocable("cpus:1");
+    allocated(task)
+}
+
+// Covers S16 in part: throttling, as far as the isolators; S26 in part: throttling.
+#[test]
+fn throttled_container_has_lower_limits_and_its_task_is_told() {
+    let cgroups = FakeIsolator::named("cgroups");
+    let restore = QosCorrection::Restore {
+        framework_id: framework_id(),
+        executor_id: ExecutorId::new("t").unwrap(),
+        container_id: None,
+    };
+    let again = vec![throttle("nobody"), throttle("t"), throttle("regular")];
+    let rounds = vec![vec![], vec![throttle("t")], again, vec![restore]];
+    world(corrected(&cgroups, rounds), |world| async move {
+        world.advance(1).await;
+        world
+            .master
+            .run(vec![lent(shell("t")), allocated(shell("regular"))]);
+        world.advance(1).await;
+        cgroups.take_requests();
+        let before = world.master.states("t").len();
+        world.advance(10).await;
+        let status = world.master.last("t").unwrap().status;
+        assert_eq!(
+            (status.state, status.source, status.reason),
+            (
+                TaskState::Running,
+                Source::Agent,
+                Some(Reason::ContainerLimitation)
+            )
+        );
+        assert_eq!(
+            status.message,
+            "Container throttled by QoS correction: cpu 50%"
+        );
+        assert_eq!(status.labels[THROTTLE], "cpu 50%");
+        let [request] = &cgroups.take_requests()[..] else {
+            panic!("one request");
+        };
+        assert!(request.ends_with(" to cpu 50%"), "{request}");
+        let usage = world.agent.usage().await.unwrap();
+        let throttled = usage.executors.iter().filter(|one| !one.throttle.is_none());
+        assert_eq!(throttled.count(), 1);
+
+        // The same again, and what may not be throttled.
+        world.advance(10).await;
+        assert_eq!(cgroups.take_requests(), [""; 0]);
+        assert_eq!(world.master.states("t").len(), before + 1);
+        assert_eq!(world.master.states("regular").len(), before);
+
+        world.advance(10).await;
+        let status = world.master.last("t").unwrap().status;
+        assert_eq!(status.message, "Container restored by QoS correction");
+        assert_eq!(status.labels.get(THROTTLE), None);
+        assert!(!cgroups.take_requests()[0].contains(" to "));
+        assert_eq!(world.master.states("t").len(), before + 2);
+    });
+}
+
+#[test]
+fn throttling_that_fails_is_not_reported_and_may_be_repeated() {
+    let cgroups = FakeIsolator {
+        holds_updates: true,
+        ..FakeIsolator::named("cgroups")
+    };
+    let rounds = vec![vec![], vec![throttle("t")], vec![throttle("t")]];
+    world(corrected(&cgroups, rounds), |world| async move {
+        world.advance(1).await;
+        world.master.run(vec![lent(shell("t"))]);
+        world.advance(1).await;
+        let before = world.master.states("t").len();
+        world.advance(10).await;
+        cgroups.release(Err(Fault::failed("read-only")));
+        world.settle().await;
+        let usage = world.agent.usage().await.unwrap();
+        assert!(
+            usage.executors[0].throttle.is_none(),
+            "the controller sees it"
+        );
+        assert_eq!(world.master.states("t").len(), before);
+        world.advance(10).await;
+        cgroups.release(Ok(()));
+        world.settle().await;
+        assert_eq!(world.master.states("t").len(), before + 1);
+    });
+}
+
+/// An earlier agent process may have throttled it, which is not checkpointed.
+#[test]
+fn restarted_agent_lifts_throttling() {
+    let cgroups = FakeIsolator::named("cgroups");
+    let rounds = vec![vec![], vec![throttle("a")]];
+    world(corrected(&cgroups, rounds), |world| async move {
+        world.advance(1).await;
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![lent(single("a"))],
+        });
+        world.advance(1).await;
+        let (_executor, _) = world.executor(0).await;
+        world.advance(10).await;
+        let last = cgroups.take_requests().pop().unwrap();
+        assert!(last.ends_with(" to cpu 50%"), "{last}");
+        let launcher = LauncherControl::with_left(world.launcher.container(0));
+        let world = world.restart(launcher).await;
+        world.advance(1).await;
+        let requests = cgroups.take_requests();
+        assert_eq!(requests[0], "recover 1");
+        assert!(requests[1].starts_with("update ") && !requests[1].contains(" to "));
+        let usage = world.agent.usage().await.unwrap();
+        assert!(usage.executors[0].throttle.is_none());
+    });
 }
 
 // Covers 5.5; 5.12 Isolation.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use executor_driver::{Environment, ExecutorDriverRef};
 use fixture::*;
 use meros_agent::launcher::ContainerEnd;
+use meros_agent::oversubscription::qos::CORRECTIONS_MAX;
 use meros_agent::{AgentEnd, LauncherEvent};
 use module_api::Fault;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
@@ -497,6 +498,91 @@ fn kill_correction_ends_the_container() {
                 world.agent.counters().await.unwrap()["slave/executors_preempted"],
                 1.0
             );
+        },
+    );
+}
+
+fn kill_nobody() -> QosCorrection {
+    QosCorrection::Kill {
+        framework_id: framework_id(),
+        executor_id: ExecutorId::new("nobody").unwrap(),
+        container_id: None,
+    }
+}
+
+/// Corrections for containers that are gone, many at once and without a pause.
+// Covers S25.
+#[test]
+fn flooding_controller_delays_nothing() {
+    let flood = || Ok(vec![kill_nobody(); 2 * CORRECTIONS_MAX]);
+    let controller = FakeModule::new([], std::iter::repeat_with(flood).take(30));
+    let asked = controller.asked.clone();
+    world(
+        FixtureOptions {
+            controller,
+            ..FixtureOptions::default()
+        },
+        |world| async move {
+            world.master.run(vec![single("t")]);
+            world.settle().await;
+            let (_executor, script) = world.executor(0).await;
+            assert_eq!(script.received(), ["subscribed t", "launch t"]);
+            world.advance(1).await;
+            let count = *asked.lock().unwrap();
+            assert!(
+                (10..=12).contains(&count),
+                "ten rounds a second at most: {count}"
+            );
+            let counters = world.agent.counters().await.unwrap();
+            assert_eq!(counters["slave/executors_preempted"], 0.0);
+        },
+    );
+}
+
+// Covers S25.
+#[test]
+fn panicking_controller_delays_nothing() {
+    let rounds = [Ok(vec![kill_nobody()])];
+    world(
+        FixtureOptions {
+            controller: FakeModule::new([], rounds),
+            ..FixtureOptions::default()
+        },
+        |world| async move {
+            world.advance(1).await;
+            assert!(inject_panic(&world.node, "controller", "planted"));
+            world.advance(1).await;
+            world.master.run(vec![single("t")]);
+            world.settle().await;
+            world.executor(0).await;
+            assert_eq!(world.master.states("t").last(), Some(&TaskState::Running));
+            world.advance(60).await;
+            let lives = world.node.processes();
+            let loops = lives.iter().find(|one| one.pid.name() == "qos").unwrap();
+            assert_eq!(loops.restarts, 0, "it asks again later");
+        },
+    );
+}
+
+// Covers S34; S38 in part: the 20 seconds.
+#[test]
+fn corrections_are_requested_at_the_minimum_interval() {
+    let controller = FakeModule::new(
+        [],
+        std::iter::repeat_with(|| Ok(vec![kill_nobody()])).take(99),
+    );
+    let asked = controller.asked.clone();
+    world(
+        FixtureOptions {
+            controller,
+            change: |settings| settings.qos_correction_interval_min = Duration::from_secs(20),
+            ..FixtureOptions::default()
+        },
+        |world| async move {
+            world.advance(19).await;
+            assert_eq!(*asked.lock().unwrap(), 1);
+            world.advance(42).await;
+            assert_eq!(*asked.lock().unwrap(), 4);
         },
     );
 }

@@ -8,10 +8,11 @@
 //! |---|---|
 //! | `allocator` | the allocator |
 //! | `isolator` | control groups, namespaces, privileges |
-//! | `qos_controller` | `noop` and `load`: revocable executors that must give way |
-//! | `resource_estimator` | `noop` and `fixed`: resources that an agent can lend |
+//! | `qos_controller` | `noop`, `load` and `pressure`: revocable executors that must give way |
+//! | `resource_estimator` | `noop`, `fixed` and others: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
 //! | `testing` | shared by the tests of this crate |
+//! | `usage_history` | use and pressure of containers over time |
 
 pub mod allocator;
 pub mod isolator;
@@ -20,6 +21,7 @@ pub mod resource_estimator;
 pub mod sorter;
 #[cfg(test)]
 mod testing;
+pub mod usage_history;
 #[cfg(test)]
 #[allow(
     dead_code,
@@ -46,9 +48,14 @@ use resources::{Name, Quantities};
 use runtime::prelude::*;
 
 use allocator::{AgentOrder, Allocator, Revocation};
-use qos_controller::{LoadPolicy, LoadSource, QosController, proc_loadavg};
-use resource_estimator::{Fixed, ResourceEstimator};
+use qos_controller::{
+    LoadPolicy, LoadSource, PressurePolicy, PressureSettings, QosController, proc_loadavg,
+};
+use resource_estimator::{
+    AllocationSlack, Fixed, PressureAwarePlan, ResourceEstimator, SlackSettings, UsageSlack,
+};
 use sorter::{Drf, Lottery, Priority, SortPolicy, Sorter, TreeSorter};
+use usage_history::pressure::{PressureSource, proc_pressure};
 
 const MIN_ALLOCATABLE: &str = "min_allocatable_resources";
 const AGENT_ORDER: &str = "agent_order";
@@ -76,13 +83,14 @@ const SUPERVISION: Supervision = Supervision::Restart {
 
 /// The modules of this crate, by all their names.
 pub fn registry() -> Registry {
-    registry_with_load(proc_loadavg)
+    registry_on(proc_loadavg, proc_pressure)
 }
 
-/// The same with a simulated load: each controller that monitors the load gets a source from
-/// `load`.
-pub fn registry_with_load(
+/// The same on a simulated machine: each module that monitors the machine's load or pressure gets a
+/// source from `load` or `pressure`.
+pub fn registry_on(
     load: impl Fn() -> LoadSource + Clone + Send + Sync + 'static,
+    pressure: impl Fn() -> PressureSource + Clone + Send + Sync + 'static,
 ) -> Registry {
     let mut registry = Registry::new();
     registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
@@ -117,6 +125,20 @@ pub fn registry_with_load(
         let fixed = Fixed::from_parameters(given)?;
         start_estimator(node, given, move || fixed.clone())
     });
+    registry.add_resource_estimator(&["usage_slack"], |node, given| {
+        let settings = SlackSettings::from_parameters(given)?;
+        start_estimator(node, given, move || UsageSlack::new(settings))
+    });
+    registry.add_resource_estimator(&["allocation_slack"], |node, given| {
+        let slack = AllocationSlack::from_parameters(given)?;
+        start_estimator(node, given, move || slack)
+    });
+    let source = pressure.clone();
+    registry.add_resource_estimator(&["pressure_aware"], move |node, given| {
+        let plan = PressureAwarePlan::from_parameters(given)?;
+        let source = source.clone();
+        start_estimator(node, given, move || plan.estimator(source()))
+    });
     registry.add_qos_controller(&["noop"], |node, given| {
         given.only(&[])?;
         start_controller(node, given, || qos_controller::Noop)
@@ -126,6 +148,11 @@ pub fn registry_with_load(
         let policy = LoadPolicy::from_parameters(given, load())?;
         let load = load.clone();
         start_controller(node, given, move || policy.with_source(load()))
+    });
+    registry.add_qos_controller(&["pressure"], move |node, given| {
+        let settings = PressureSettings::from_parameters(given)?;
+        let source = pressure.clone();
+        start_controller(node, given, move || PressurePolicy::new(settings, source()))
     });
     registry
 }

@@ -1,8 +1,13 @@
 //! Shared by the tests of this crate: a scripted monitor, and usage written in one line.
 
 use module_api::{CurrentUsage, UsageUnavailable};
-use protocol::{ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceUsage};
+use protocol::usage::Throttle;
+use protocol::{
+    ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceStatistics,
+    ResourceUsage,
+};
 use resources::{Resources, Revocable};
+use runtime::Timestamp;
 use runtime::prelude::*;
 
 /// Replies with the last given usage, or with an error if there is none.
@@ -66,6 +71,7 @@ pub fn usage(line: &str) -> ResourceUsage {
             allocated: parse_marked(text),
             tasks: Vec::new(),
             statistics: None,
+            throttle: Throttle::default(),
         });
     }
     usage
@@ -86,10 +92,25 @@ pub fn executor<'a>(usage: &'a ResourceUsage, name: &str) -> &'a ExecutorUsage {
         .unwrap()
 }
 
+/// Sets the statistics of an executor: the time of the measurement and its CPU time, in seconds.
+pub fn measure(usage: &mut ResourceUsage, name: &str, at: f64, cpu_secs: f64) {
+    let mut executors = usage.executors.iter_mut();
+    let executor = executors.find(|one| one.executor_id.as_str() == name);
+    executor.unwrap().statistics = Some(ResourceStatistics {
+        timestamp: Timestamp::from_nanos((at * 1e9) as u64),
+        processes: 1,
+        threads: 1,
+        cpus_user_time_secs: cpu_secs,
+        mem_rss_bytes: 1 << 20,
+        ..ResourceStatistics::default()
+    });
+}
+
 /// Names of the executors to kill.
 pub fn killed(corrections: &[QosCorrection]) -> Vec<&str> {
-    let names = corrections
-        .iter()
-        .map(|QosCorrection::Kill { executor_id, .. }| executor_id.as_str());
+    let names = corrections.iter().filter_map(|one| match one {
+        QosCorrection::Kill { executor_id, .. } => Some(executor_id.as_str()),
+        _ => None,
+    });
     names.collect()
 }

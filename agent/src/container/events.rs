@@ -13,7 +13,7 @@ use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::task::TaskLimits;
 use protocol::task::network::NetworkInfo;
-use protocol::usage::ExecutorUsage;
+use protocol::usage::{ExecutorUsage, Throttle};
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
     TaskState, TaskStatus,
@@ -57,7 +57,7 @@ pub struct TaskClosed {
     pub task_id: TaskId,
 }
 
-/// Kills these executors at once (QoS corrections).
+/// Applies these corrections of the QoS controller at once, in this order.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct ApplyCorrections(pub Vec<QosCorrection>);
@@ -443,27 +443,28 @@ impl Handler<ApplyCorrections> for Containerizer {
     type Result = ();
     fn handle(&mut self, ApplyCorrections(corrections): ApplyCorrections, ctx: &mut Context<Self>) {
         for correction in corrections {
-            let QosCorrection::Kill {
-                framework_id,
-                executor_id,
-                container_id,
-            } = correction;
-            let current = self.containers.current(&framework_id, &executor_id);
+            let (framework_id, executor_id, container_id) = correction.target();
+            let current = self.containers.current(framework_id, executor_id);
             // Corrections for an ended, unknown or ending container are ignored.
-            let Some(id) =
-                current.filter(|id| container_id.as_ref().is_none_or(|wanted| wanted == id))
+            let Some(id) = current.filter(|id| container_id.is_none_or(|wanted| wanted == id))
             else {
                 tracing::debug!(%framework_id, %executor_id, "ignoring a correction for an unknown container");
                 continue;
             };
-            if self.is_ending(&framework_id)
+            if self.is_ending(framework_id)
                 || !self.containers.get(&id).is_some_and(Container::takes_tasks)
             {
                 continue;
             }
-            tracing::info!(%framework_id, %executor_id, container = %id, "preempted");
-            self.counts.executors_preempted += 1;
-            self.with(&id, ctx, Container::preempt);
+            match correction {
+                QosCorrection::Kill { .. } => {
+                    tracing::info!(%framework_id, %executor_id, container = %id, "preempted");
+                    self.counts.executors_preempted += 1;
+                    self.with(&id, ctx, Container::preempt);
+                }
+                QosCorrection::Throttle { degree, .. } => self.throttle(&id, degree, ctx),
+                QosCorrection::Restore { .. } => self.throttle(&id, Throttle::default(), ctx),
+            }
         }
     }
 }
@@ -563,6 +564,7 @@ impl Handler<ListLiveContainers> for Containerizer {
                         .map(|task| task.info.task_id.clone())
                         .collect(),
                     statistics: None,
+                    throttle: container.throttle().unwrap_or_default(),
                 },
                 leader: container.leader,
                 resources: container.resources(),

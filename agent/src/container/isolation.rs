@@ -3,7 +3,8 @@
 //! Before its launch, a container is prepared by each isolator in turn; their plans together are
 //! carried out by the launcher. After its last process has ended, the isolators clean up in the
 //! opposite order, and only then its end is handled: they know whether it exceeded a limit. When
-//! tasks come and go, the limits follow: a further task of an executor waits for them.
+//! tasks come and go, the limits follow: a further task of an executor waits for them. They also
+//! carry out the throttling of containers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use module_api::isolator::{
     ContainerConfig, ContainerLimited, ContainerNetwork, ContainerResources, IsolatorRef,
     LaunchPlan, Limitation, NetworkRecovered, RecoverContainers, UpdateContainer,
 };
+use protocol::usage::Throttle;
 use protocol::{ContainerId, TaskId};
 use runtime::prelude::*;
 
@@ -135,6 +137,7 @@ impl Containerizer {
         };
         ctx.then(recovering, |this, (), ctx| {
             this.isolation.is_recovered = true;
+            this.lift_throttles(ctx);
             for (id, end) in std::mem::take(&mut this.isolation.postponed) {
                 match end {
                     Some(end) => this.processes_ended(&id, end, ctx),
@@ -296,12 +299,93 @@ impl Containerizer {
         ctx.then(updating, move |this, result, _| {
             if let Err(problem) = result {
                 tracing::warn!(container = %id, problem, "cannot lower its limits");
-                // Sent again with the next change of its tasks.
-                if let Some(known) = this.isolation.containers.get_mut(&id) {
-                    known.resources = ContainerResources::default();
+                this.limits_not_set(&id);
+            }
+        });
+    }
+
+    /// Throttles a container, and those nested in it that have limits of their own.
+    pub(super) fn throttle(&mut self, id: &ContainerId, degree: Throttle, ctx: &mut Context<Self>) {
+        let inside = self.containers.inside(id);
+        let own = inside.filter(|one| !one.shares_limits());
+        let mut all: Vec<ContainerId> = own.map(|one| one.id.clone()).collect();
+        all.push(id.clone());
+        for id in all {
+            if self.is_isolated(&id) {
+                self.throttle_one(id, degree, ctx);
+            } else {
+                tracing::debug!(container = %id, "not throttled: no isolator knows it");
+            }
+        }
+    }
+
+    fn throttle_one(&mut self, id: ContainerId, degree: Throttle, ctx: &mut Context<Self>) {
+        let container = self.containers.get_mut(&id);
+        let Some(before) = container.and_then(|container| container.set_throttle(degree)) else {
+            return;
+        };
+        let Some(updating) = self.update_isolators(&id) else {
+            return;
+        };
+        ctx.then(updating, move |this, result, ctx| match result {
+            Ok(()) => {
+                tracing::info!(container = %id, %degree, "throttled");
+                this.report_throttle(&id, degree, ctx);
+            }
+            Err(problem) => {
+                tracing::warn!(container = %id, %degree, problem, "cannot throttle");
+                this.limits_not_set(&id);
+                // The controller sees that, and may advise it again.
+                if let Some(container) = this.containers.get_mut(&id) {
+                    container.set_throttle(before);
                 }
             }
         });
+    }
+
+    fn report_throttle(&mut self, id: &ContainerId, degree: Throttle, ctx: &mut Context<Self>) {
+        let inside = self.containers.inside(id);
+        let shared = inside.filter(|one| one.shares_limits());
+        let mut all: Vec<ContainerId> = shared.map(|one| one.id.clone()).collect();
+        all.push(id.clone());
+        for id in all {
+            self.with(&id, ctx, |container| container.report_throttle(degree));
+        }
+    }
+
+    /// How a container is throttled now.
+    pub(super) fn throttle_of(&self, id: &ContainerId) -> Throttle {
+        let container = self.containers.get(id);
+        let holder = container.filter(|one| one.shares_limits());
+        let holder = holder.and_then(|one| self.containers.get(&one.parent()?));
+        let throttle = holder.or(container).and_then(Container::throttle);
+        throttle.unwrap_or_default()
+    }
+
+    /// An earlier agent process may have throttled these containers.
+    fn lift_throttles(&mut self, ctx: &mut Context<Self>) {
+        let lent = self.containers.iter().map(|(_, one)| one);
+        let lent = lent.filter(|one| one.throttle().is_some() && self.is_isolated(&one.id));
+        let lent: Vec<ContainerId> = lent.map(|one| one.id.clone()).collect();
+        for id in lent {
+            self.limits_not_set(&id);
+            let Some(updating) = self.update_isolators(&id) else {
+                continue;
+            };
+            ctx.then(updating, move |this, result, _| {
+                if let Err(problem) = result {
+                    tracing::warn!(container = %id, problem, "cannot lift its throttling");
+                    this.limits_not_set(&id);
+                }
+            });
+        }
+    }
+
+    /// The limits are sent again with the next change.
+    fn limits_not_set(&mut self, id: &ContainerId) {
+        if let Some(known) = self.isolation.containers.get_mut(id) {
+            known.resources = ContainerResources::default();
+        }
     }
 
     fn update_isolators(

@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use protocol::message::executor::{EndTask, LaunchTask, ShutDownExecutor, UpdateStored};
 use protocol::message::task::ExecutorExited;
+use protocol::text::reserved_labels::THROTTLE;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate,
     TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
@@ -61,6 +62,7 @@ use self::executor_spec::ExecutorSpec;
 use self::history::History;
 use self::isolation::Isolation;
 use self::launches::LaunchQueue;
+use self::machine::throttling::is_throttle_update;
 use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
 use crate::config::Config;
@@ -513,6 +515,13 @@ impl Containerizer {
                 status.reason = report.reason;
                 status.healthy = report.healthy;
                 let task = container.task(&status.task_id);
+                if is_throttle_update(report.state, report.reason)
+                    && let Some(last) = task.and_then(|task| task.statuses.back())
+                {
+                    // The results of checks go on to hold.
+                    status.healthy = last.healthy;
+                    status.labels.clone_from(&last.labels);
+                }
                 let check = task.and_then(|task| task.info.check.as_ref());
                 if let (Some(check), Some(result)) = (check, report.check_result) {
                     let check = v1::convert::check_result(&check.kind, result);
@@ -690,6 +699,14 @@ impl Containerizer {
         status.agent_id = self.agent.id.clone();
         if let Some(network) = self.isolation.network(id) {
             v1::convert::keep_networks(&mut status.labels, &network.joined);
+        }
+        let throttle = self.throttle_of(id);
+        if status.state == TaskState::Running && !throttle.is_none() {
+            status
+                .labels
+                .insert(THROTTLE.to_owned(), throttle.to_string());
+        } else {
+            status.labels.remove(THROTTLE);
         }
         let uuid = *status
             .uuid

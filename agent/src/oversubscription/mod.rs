@@ -3,9 +3,10 @@
 //!
 //! Handles only its timers and answers; has no state. An estimator that never answers blocks only
 //! this loop; a failed or invalid one costs a log line and one interval. Does not talk to the
-//! master. `monitor` measures the usage for the modules, and `qos` applies the corrections of the
-//! QoS controller.
+//! master. `maximum` bounds what is lent, `monitor` measures the usage for the modules, and `qos`
+//! applies the corrections of the QoS controller.
 
+pub mod maximum;
 pub mod monitor;
 pub mod qos;
 
@@ -20,6 +21,7 @@ use runtime::prelude::*;
 use crate::agent::Agent;
 use crate::container::Containerizer;
 use crate::container::events::{ListLiveContainers, LiveContainer};
+use maximum::LendingMax;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -33,18 +35,22 @@ pub struct Estimated(pub Resources);
 #[rtype(result = "()")]
 pub struct EstimateRejected;
 
-/// Allocated revocable resources plus the estimate.
-pub fn total(live: Vec<LiveContainer>, estimate: &Resources) -> Resources {
+/// Allocated revocable resources plus the estimate, which `max` may bound.
+pub fn total(
+    agent: Resources,
+    live: Vec<LiveContainer>,
+    estimate: Resources,
+    max: &LendingMax,
+) -> Resources {
     let executors = live
         .into_iter()
         .map(|live_container| live_container.usage)
         .collect();
-    ResourceUsage {
-        total: Resources::new(),
+    let usage = ResourceUsage {
+        total: agent,
         executors,
-    }
-    .allocated_revocable()
-        + estimate
+    };
+    usage.allocated_revocable() + &max.apply(estimate, &usage)
 }
 
 /// Whether to continue: a full mailbox is tried again at the next round, only an ended agent stops
@@ -59,30 +65,44 @@ pub struct Oversubscription {
     monitor: ActorRef,
     containerizer: Handle<Containerizer>,
     agent: Handle<Agent>,
-    interval: Duration,
+    lending: Lending,
+}
+
+/// What an agent may lend.
+#[derive(Clone, Debug)]
+pub struct Lending {
+    /// All resources of the agent.
+    pub total: Resources,
+    /// The upper bound.
+    pub max: LendingMax,
+    /// Time between an estimate and the next request.
+    pub interval: Duration,
 }
 
 impl Oversubscription {
-    /// Asks `estimator` again `interval` after each answer.
+    /// Asks `estimator` for what to lend.
     pub fn new(
         estimator: ResourceEstimatorRef,
         monitor: ActorRef,
         containerizer: Handle<Containerizer>,
         agent: Handle<Agent>,
-        interval: Duration,
+        lending: Lending,
     ) -> Self {
         Self {
             estimator,
             monitor,
             containerizer,
             agent,
-            interval,
+            lending,
         }
     }
 
     fn ask(&mut self, ctx: &mut Context<Self>) {
         let estimator = self.estimator.clone();
         let (containerizer, monitor) = (self.containerizer.clone(), self.monitor.clone());
+        let Lending {
+            total: own, max, ..
+        } = self.lending.clone();
         let asking = async move {
             let mut answer = estimator.oversubscribable().await;
             if let Err(ModuleError::Fault {
@@ -98,7 +118,7 @@ impl Oversubscription {
             let kind = module_api::error::ModuleKind::ResourceEstimator;
             let live = containerizer.ask(ListLiveContainers, PATIENCE).await;
             let live = live.map_err(|error| ModuleError::of_ask(kind, error))?;
-            Ok::<_, ModuleError>(total(live, &estimate))
+            Ok::<_, ModuleError>(total(own, live, estimate, &max))
         };
         ctx.then(asking, |this, answer, ctx| {
             let told = match answer {
@@ -117,7 +137,7 @@ impl Oversubscription {
                 }
             };
             if should_continue(&told) {
-                ctx.after(this.interval, Self::ask);
+                ctx.after(this.lending.interval, Self::ask);
             }
         });
     }
@@ -135,7 +155,7 @@ impl Process for Oversubscription {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::usage::ExecutorUsage;
+    use protocol::usage::{ExecutorUsage, Throttle};
     use protocol::{ContainerId, ExecutorId, FrameworkId};
     use resources::{Revocable, Role};
 
@@ -168,17 +188,16 @@ mod tests {
                 allocated: lent + &Resources::parse("cpus:1;mem:32").unwrap(),
                 tasks: Vec::new(),
                 statistics: None,
+                throttle: Throttle::default(),
             },
             leader: None,
             resources: Default::default(),
         };
-        assert_eq!(
-            total(vec![live_container], &revocable("cpus:10")),
-            revocable("cpus:14")
-        );
-        assert_eq!(
-            total(Vec::new(), &revocable("cpus:14")),
-            revocable("cpus:14")
-        );
+        let total = |live, estimate| {
+            let max = LendingMax::default();
+            super::total(Resources::new(), live, revocable(estimate), &max)
+        };
+        assert_eq!(total(vec![live_container], "cpus:10"), revocable("cpus:14"));
+        assert_eq!(total(Vec::new(), "cpus:14"), revocable("cpus:14"));
     }
 }

@@ -331,7 +331,7 @@ impl Handler<RecentUse> for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::usage::ExecutorUsage;
+    use protocol::usage::{ExecutorUsage, Throttle};
     use protocol::{ExecutorId, FrameworkId};
 
     #[test]
@@ -357,6 +357,7 @@ mod tests {
                         disk_used_bytes: disk,
                         ..ResourceStatistics::default()
                     }),
+                    throttle: Throttle::default(),
                 })
                 .collect(),
         };
@@ -418,12 +419,13 @@ mod tests {
                 allocated: Resources::parse("cpus:1.5;mem:32").unwrap(),
                 tasks: Vec::new(),
                 statistics: None,
+                throttle: Throttle::default(),
             },
             leader: Some(leader),
             resources: ContainerResources {
                 requests: Resources::parse("cpus:1.5;mem:32").unwrap(),
-                cpus_limit: None,
                 mem_limit: Some(Limit::Infinite),
+                ..ContainerResources::default()
             },
         };
         let sampled = BTreeMap::from([

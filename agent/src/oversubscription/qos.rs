@@ -15,6 +15,8 @@ use crate::container::events::ApplyCorrections;
 
 /// Minimum time between two rounds: an interval of zero must not become a busy loop.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The most corrections of one round: others wait for the next one.
+pub const CORRECTIONS_MAX: usize = 4096;
 /// The wait after a failed round.
 pub const RETRY: Duration = Duration::from_secs(5);
 
@@ -59,7 +61,12 @@ impl Qos {
         };
         ctx.then(asking, |this, answer, ctx| {
             let pause = match answer {
-                Ok(corrections) => {
+                Ok(mut corrections) => {
+                    if corrections.len() > CORRECTIONS_MAX {
+                        let count = corrections.len();
+                        tracing::warn!(count, "too many QoS corrections; ignoring the last ones");
+                        corrections.truncate(CORRECTIONS_MAX);
+                    }
                     if !corrections.is_empty()
                         && let Err(error) = this.containerizer.tell(ApplyCorrections(corrections))
                     {

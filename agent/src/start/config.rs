@@ -14,6 +14,7 @@ use resources::{Attributes, Resources, Role};
 
 use crate::host::detect::{self, Host};
 use crate::ledger::reconfiguration::ReconfigurationPolicy;
+use crate::oversubscription::maximum::LendingMax;
 
 /// The settings as given by the operator.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub struct Settings {
     pub authenticate_http_executors: bool,
     /// `--oversubscribed_resources_interval`, default 15 s: how often the estimator is asked.
     pub oversubscribed_resources_interval: Duration,
+    /// `--oversubscription_max`, default none: an upper bound of what is lent, by resource.
+    pub oversubscription_max: LendingMax,
     /// `--qos_correction_interval_min`, default 0: the least time between two rounds of
     /// corrections.
     pub qos_correction_interval_min: Duration,
@@ -135,6 +138,7 @@ impl Settings {
             checkpoint_executors: true,
             authenticate_http_executors: false,
             oversubscribed_resources_interval: Duration::from_secs(15),
+            oversubscription_max: LendingMax::default(),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
             executor_environment_variables: BTreeMap::new(),
@@ -405,6 +409,10 @@ impl Config {
         all.extend(settings.extra_flags.clone());
         if let Some(path) = &settings.fetcher_ca {
             all.insert("fetcher_ca".to_owned(), path.display().to_string());
+        }
+        if settings.oversubscription_max != LendingMax::default() {
+            let shown = settings.oversubscription_max.to_string();
+            all.insert("oversubscription_max".to_owned(), shown);
         }
         let variables = &settings.executor_environment_variables;
         if !variables.is_empty() {

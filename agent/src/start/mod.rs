@@ -46,9 +46,9 @@ use crate::operations::checkpoint::{self, OpenStore, OperationStore};
 use crate::operations::resource_state::ResourceState;
 use crate::operations::volumes::{Mount, mounted_disk};
 use crate::operations::{KnownOperation, ListOperations, Operations};
-use crate::oversubscription::Oversubscription;
 use crate::oversubscription::monitor::{MeasuredUse, Monitor, RecentUse, Sampler, proc_sampler};
 use crate::oversubscription::qos::Qos;
+use crate::oversubscription::{Lending, Oversubscription};
 use crate::sandbox;
 use crate::sandbox::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
 use crate::sandbox::kept::{Directories, Sandboxes};
@@ -410,10 +410,15 @@ pub fn start_with(
     let agent = node.spawn("agent", agent)?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());
     let (lent_to, told) = (containerizer.clone(), agent.clone());
-    let interval = settings.oversubscribed_resources_interval;
+    let lending = Lending {
+        total: config.info().resources.clone(),
+        max: settings.oversubscription_max.clone(),
+        interval: settings.oversubscribed_resources_interval,
+    };
     node.supervise("oversubscription", RESTART_ALWAYS, move || {
         let (estimator, usage) = (estimator.clone(), usage.clone());
-        Oversubscription::new(estimator, usage, lent_to.clone(), told.clone(), interval)
+        let lending = lending.clone();
+        Oversubscription::new(estimator, usage, lent_to.clone(), told.clone(), lending)
     })?;
     let (controller, usage) = (modules.qos_controller, by_name);
     let (corrected, interval) = (containerizer.clone(), settings.qos_correction_interval_min);

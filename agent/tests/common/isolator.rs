@@ -124,8 +124,12 @@ impl Handler<PrepareContainer> for FakeIsolator {
 impl Handler<UpdateContainer> for FakeIsolator {
     type Result = Reply<Result<(), Fault>>;
     fn handle(&mut self, update: UpdateContainer, _: &mut Context<Self>) -> Self::Result {
-        let requests = &update.resources.requests;
-        self.note(format!("update {}", requests.unallocate()));
+        let requests = update.resources.requests.unallocate();
+        let throttle = update.resources.throttle.unwrap_or_default();
+        self.note(match throttle.is_none() {
+            true => format!("update {requests}"),
+            false => format!("update {requests} to {throttle}"),
+        });
         let (promise, reply) = promise();
         match self.holds_updates {
             true => self.held.lock().unwrap().push(promise),

@@ -14,6 +14,7 @@ use std::time::Duration;
 pub use protocol::task::Limit;
 use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit, SecretData};
 use protocol::task::network::NetworkInfo;
+use protocol::usage::Throttle;
 use protocol::{ContainerId, Reason, ResourceStatistics};
 use resources::{Resource, Resources, SourceKind};
 use runtime::{ActorRef, Pid, remote};
@@ -32,6 +33,8 @@ pub struct ContainerResources {
     pub cpus_limit: Option<Limit>,
     /// Limit of `mem`, if any task has one.
     pub mem_limit: Option<Limit>,
+    /// How it is throttled by corrections; `None` if it never was.
+    pub throttle: Option<Throttle>,
 }
 
 impl ContainerResources {

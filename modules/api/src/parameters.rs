@@ -8,6 +8,8 @@ use crate::error::ModuleError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     module: String,
+    /// What precedes each key in the configuration.
+    prefix: String,
     values: BTreeMap<String, String>,
 }
 
@@ -16,6 +18,7 @@ impl Parameters {
     pub fn none(module: impl Into<String>) -> Self {
         Self {
             module: module.into(),
+            prefix: String::new(),
             values: BTreeMap::new(),
         }
     }
@@ -34,6 +37,31 @@ impl Parameters {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str)
+    }
+
+    /// The parameters of a module within this one: those whose keys begin with `name.`, without
+    /// that. Errors mention the whole key.
+    pub fn within(&self, name: &str) -> Self {
+        let prefix = format!("{name}.");
+        let values = self.values.iter();
+        let own = values.filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value)));
+        Self {
+            module: self.module.clone(),
+            values: own
+                .map(|(key, value)| (key.to_owned(), value.clone()))
+                .collect(),
+            prefix: self.prefix.clone() + &prefix,
+        }
+    }
+
+    /// The parameters that are not [`within`](Self::within) any of these.
+    pub fn outside(&self, names: &[String]) -> Self {
+        let mut own = self.clone();
+        own.values.retain(|key, _| {
+            let scope = key.split_once('.').map(|(scope, _)| scope);
+            !scope.is_some_and(|scope| names.iter().any(|name| name == scope))
+        });
+        own
     }
 
     /// All pairs, ordered by key.
@@ -84,7 +112,7 @@ impl Parameters {
     fn bad(&self, key: &str, value: &str, expected: &str) -> ModuleError {
         ModuleError::Parameter {
             module: self.module.clone(),
-            key: key.chars().take(80).collect(),
+            key: self.prefix.chars().chain(key.chars()).take(80).collect(),
             value: value.to_owned(),
             expected: expected.to_owned(),
         }
@@ -114,6 +142,20 @@ mod tests {
         assert_eq!(
             given.only(&["resources"]).unwrap_err().to_string(),
             "module `load`, parameter `load_threshold_5min` is given: expected only resources"
+        );
+    }
+
+    #[test]
+    fn parameters_of_inner_modules_are_apart() {
+        let given = Parameters::none("gate")
+            .with("low", "1")
+            .with("fixed.resources", "x");
+        let (own, inner) = (given.outside(&["fixed".to_owned()]), given.within("fixed"));
+        assert_eq!(own.iter().collect::<Vec<_>>(), [("low", "1")]);
+        assert_eq!(inner.iter().collect::<Vec<_>>(), [("resources", "x")]);
+        assert_eq!(
+            inner.only(&[]).unwrap_err().to_string(),
+            "module `gate`, parameter `fixed.resources` is given: expected no parameters"
         );
     }
 }

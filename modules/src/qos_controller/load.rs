@@ -4,6 +4,7 @@
 
 use module_api::{ModuleError, Parameters};
 use protocol::{QosCorrection, ResourceUsage};
+use runtime::Instant;
 
 use super::QosPolicy;
 
@@ -95,7 +96,7 @@ impl QosPolicy for LoadPolicy {
         self.is_too_high(load)
     }
 
-    fn corrections(&self, usage: &ResourceUsage) -> Vec<QosCorrection> {
+    fn corrections(&mut self, usage: &ResourceUsage, _: Instant) -> Vec<QosCorrection> {
         let revocable = usage
             .executors
             .iter()
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn exactly_the_revocable_executors_yield() {
         let usage = usage("web:cpus:2 mixed:cpus:1;mem*:32 batch:cpus*:4");
-        let corrections = policy(Some(6.0), None).corrections(&usage);
+        let corrections = policy(Some(6.0), None).corrections(&usage, Instant::default());
         assert_eq!(killed(&corrections), ["mixed", "batch"]);
     }
 

@@ -1,15 +1,17 @@
 //! QoS controllers: decide which revocable executors must yield.
 //!
 //! Handles `InitializeQos` once and then `Corrections` from the agent, and replies once there is
-//! something to correct. While a request is pending it checks every `CHECK_INTERVAL`. Remembers
-//! recent advice to avoid a busy loop of equal replies. Never kills. `load` decides by the
-//! system's load, `noop` corrects nothing.
+//! something to correct. While a request is pending it checks at the policy's interval. Remembers
+//! recent advice to avoid a busy loop of equal replies. Never kills or throttles. `load` decides by
+//! the system's load, `pressure` by how long regular executors wait, `noop` corrects nothing.
 
 mod load;
 mod noop;
+mod pressure;
 
 pub use load::{Load, LoadPolicy, LoadSource, proc_loadavg};
 pub use noop::Noop;
+pub use pressure::{PressurePolicy, PressureSettings};
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,8 +25,8 @@ use runtime::prelude::*;
 
 /// Timeout of a usage request.
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
-/// Interval of checks while a request is pending: the interval at which the kernel updates its load
-/// averages.
+/// Default interval of checks while a request is pending: the interval at which the kernel updates
+/// its load averages.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Time before the same correction is advised again, since an executor takes time to end.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
@@ -37,8 +39,14 @@ pub trait QosPolicy: Unpin + 'static {
     /// state, so it is called once per check.
     fn is_alarmed(&mut self) -> bool;
 
-    /// The needed corrections under this usage, while alarmed.
-    fn corrections(&self, usage: &ResourceUsage) -> Vec<QosCorrection>;
+    /// The needed corrections under this usage, while alarmed. The time is for policies with a
+    /// history.
+    fn corrections(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection>;
+
+    /// Interval of checks while a request is pending.
+    fn check_interval(&self) -> Duration {
+        CHECK_INTERVAL
+    }
 
     /// Whether there are ever corrections. If not, requests stay unanswered.
     fn has_corrections(&self) -> bool {
@@ -111,12 +119,13 @@ impl<P: QosPolicy> QosController<P> {
     }
 
     fn check_later(&mut self, ctx: &mut Context<Self>) {
-        ctx.after(CHECK_INTERVAL, Self::check);
+        ctx.after(self.policy.check_interval(), Self::check);
     }
 
     fn judge(&mut self, usage: Result<ResourceUsage, Fault>, ctx: &mut Context<Self>) {
         let now = ctx.clock().now();
-        let answer = usage.map(|usage| self.advised.fresh(self.policy.corrections(&usage), now));
+        let corrections = usage.map(|usage| self.policy.corrections(&usage, now));
+        let answer = corrections.map(|corrections| self.advised.fresh(corrections, now));
         match answer {
             Ok(none) if none.is_empty() => self.check_later(ctx),
             Err(fault) => {

@@ -1,6 +1,7 @@
 //! The QoS controller without corrections: regular tasks have no protection.
 
 use protocol::{QosCorrection, ResourceUsage};
+use runtime::Instant;
 
 use super::QosPolicy;
 
@@ -13,7 +14,7 @@ impl QosPolicy for Noop {
         false
     }
 
-    fn corrections(&self, _: &ResourceUsage) -> Vec<QosCorrection> {
+    fn corrections(&mut self, _: &ResourceUsage, _: Instant) -> Vec<QosCorrection> {
         Vec::new()
     }
 

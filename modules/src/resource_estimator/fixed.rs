@@ -8,7 +8,7 @@ use super::EstimatorPolicy;
 
 const KEY: &str = "resources";
 
-/// Lends a constant total; an estimate is the part of it that is not lent yet.
+/// Lends a constant total.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     total: Resources,
@@ -41,8 +41,8 @@ impl Fixed {
 }
 
 impl EstimatorPolicy for Fixed {
-    fn estimate(&self, usage: &ResourceUsage) -> Resources {
-        self.total.saturating_sub(&usage.allocated_revocable())
+    fn lendable(&self, _: &ResourceUsage) -> Resources {
+        self.total.clone()
     }
 }
 

@@ -1,30 +1,49 @@
 //! Resource estimators: decide which resources of this agent can be lent.
 //!
 //! Handles `InitializeEstimator` once and then `Oversubscribable` from the agent; requests usage
-//! from the monitor before each estimate. Its only state is the monitor's address. A reply may come
-//! at once, later or never. `fixed` lends a constant amount, `noop` nothing.
+//! from the monitor before each estimate, and at the policy's interval if it has one. Its state is
+//! the monitor's address and the policy's history, which a restart loses. A reply may come at once,
+//! later or never.
+//!
+//! | estimator | lends |
+//! |---|---|
+//! | `noop` | nothing |
+//! | `fixed` | a constant amount |
+//! | `usage_slack` | allocated resources that are not used |
+//! | `allocation_slack` | resources that are not allocated |
+//! | `pressure_aware` | the estimates of others, while regular tasks do not wait |
 
+mod allocation_slack;
 mod fixed;
 mod noop;
+mod pressure_aware;
+mod usage_slack;
 
+pub use allocation_slack::AllocationSlack;
 pub use fixed::Fixed;
 pub use noop::Noop;
+pub use pressure_aware::{PressureAware, PressureAwarePlan};
+pub use usage_slack::{SlackSettings, UsageSlack};
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use module_api::resource_estimator::{InitializeEstimator, Oversubscribable};
-use module_api::{CurrentUsage, Fault};
+use module_api::{CurrentUsage, Fault, ModuleError, Parameters};
 use protocol::ResourceUsage;
-use resources::Resources;
+use resources::{Name, Quantities, Resources, Revocable, Scalar};
 use runtime::prelude::*;
 
 /// Timeout of a usage request.
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Pending requests that are kept; beyond this, the oldest are dropped.
 const UNANSWERED_MAX: usize = 16;
+/// What is lent of CPUs is a multiple of this, and so of memory in megabytes: each change of an
+/// estimate rescinds offers.
+const CPUS_STEP: f64 = 0.1;
+const MEGABYTES_STEP: f64 = 32.0;
 
-/// The decision of an estimator.
+/// The decision of an estimator, made from the history of usage that it has observed.
 pub trait EstimatorPolicy: Unpin + 'static {
     /// Whether there are ever estimates. If not, requests stay unanswered and no usage is
     /// requested.
@@ -32,8 +51,65 @@ pub trait EstimatorPolicy: Unpin + 'static {
         true
     }
 
-    /// The resources that can be lent in addition to those already lent, all revocable.
-    fn estimate(&self, usage: &ResourceUsage) -> Resources;
+    /// The interval of measurements between estimates; `None` if estimates need no history.
+    fn sampling_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Learns from a measurement. The one for an estimate is observed too.
+    fn observe(&mut self, _: &ResourceUsage) {}
+
+    /// All the resources that can be lent under this usage, also those already lent; all revocable.
+    fn lendable(&self, usage: &ResourceUsage) -> Resources;
+}
+
+/// The resources that can be lent in addition to those already lent.
+fn estimate(policy: &mut impl EstimatorPolicy, usage: &ResourceUsage) -> Resources {
+    policy.observe(usage);
+    let lent = usage.allocated_revocable();
+    policy.lendable(usage).saturating_sub(&lent)
+}
+
+/// Adds an amount, if there is one.
+fn add(amounts: &mut Quantities, name: Name, amount: f64) {
+    amounts.add(name, Scalar::new(amount.max(0.0)).unwrap_or_default());
+}
+
+/// These amounts as lent resources, rounded down.
+fn lend(amounts: &Quantities) -> Resources {
+    let mut rounded = Quantities::new();
+    for (name, amount) in amounts.iter() {
+        let step = match name {
+            Name::Cpus => CPUS_STEP,
+            Name::Mem | Name::Disk => MEGABYTES_STEP,
+            _ => 1.0,
+        };
+        // The sum of a float that is just below a step is at that step.
+        let steps = (amount.as_f64() / step + 1e-6).floor();
+        let amount = Scalar::new(steps * step).unwrap_or_default();
+        if !amount.is_zero() {
+            rounded.add(name.clone(), amount);
+        }
+    }
+    let resources = Resources::parse(&rounded.to_string()).unwrap_or_default();
+    let lent = resources.to_revocable(Revocable::Throttleable);
+    lent.unwrap_or_default()
+}
+
+/// A parameter that is a part of something.
+fn part(given: &Parameters, key: &str, default: f64) -> Result<f64, ModuleError> {
+    let part = given.optional(key, "a part such as `0.1`, from 0 to 1", |text| {
+        let part: f64 = text.parse().ok()?;
+        (0.0..=1.0).contains(&part).then_some(part)
+    })?;
+    Ok(part.unwrap_or(default))
+}
+
+/// The parameter `memory`.
+fn lends_memory(given: &Parameters) -> Result<bool, ModuleError> {
+    let key = usage_slack::MEMORY;
+    let lends = given.optional(key, "true or false", |text| text.parse().ok())?;
+    Ok(lends.unwrap_or(false))
 }
 
 type Estimate = Result<Resources, Fault>;
@@ -53,6 +129,22 @@ impl<P: EstimatorPolicy> ResourceEstimator<P> {
             monitor: None,
             unanswered: VecDeque::new(),
         }
+    }
+
+    /// Measures now, and again after the policy's interval.
+    fn sample(&mut self, ctx: &mut Context<Self>) {
+        let Some((monitor, interval)) = self.monitor.as_ref().zip(self.policy.sampling_interval())
+        else {
+            return;
+        };
+        let usage = monitor.ask(CurrentUsage, USAGE_PATIENCE);
+        ctx.then(usage, move |this, usage, ctx| {
+            // A missing one shows in the next estimate.
+            if let Ok(usage) = crate::usage_or_fault(usage) {
+                this.policy.observe(&usage);
+            }
+            ctx.after(interval, Self::sample);
+        });
     }
 }
 
@@ -75,6 +167,7 @@ impl<P: EstimatorPolicy> Handler<InitializeEstimator> for ResourceEstimator<P> {
             return Err(Fault::InitializedTwice);
         }
         self.monitor = Some(ctx.node().refer(initialize.monitor));
+        self.sample(ctx);
         Ok(())
     }
 }
@@ -98,7 +191,7 @@ impl<P: EstimatorPolicy> Handler<Oversubscribable> for ResourceEstimator<P> {
         let usage = monitor.ask(CurrentUsage, USAGE_PATIENCE);
         ctx.then(usage, move |this, usage, _| {
             let usage = crate::usage_or_fault(usage);
-            promise.answer(usage.map(|usage| this.policy.estimate(&usage)));
+            promise.answer(usage.map(|usage| estimate(&mut this.policy, &usage)));
         });
         reply
     }
@@ -108,7 +201,7 @@ impl<P: EstimatorPolicy> Handler<Oversubscribable> for ResourceEstimator<P> {
 mod tests {
     use super::*;
     use crate::testing::{Monitor, executor, usage};
-    use module_api::{ModuleError, ModuleKind, ResourceEstimatorRef};
+    use module_api::{ModuleKind, ResourceEstimatorRef};
     use runtime::testing::simulate;
 
     fn lent(text: &str) -> Resources {
@@ -204,6 +297,45 @@ mod tests {
             node.ended(&monitor.pid()).await;
             assert!(estimator.oversubscribable().await.is_err());
         });
+    }
+
+    #[test]
+    fn history_is_measured_between_estimates() {
+        simulate(|node| async move {
+            let busy = |at: f64, cpu_secs| {
+                let mut usage = usage("web:cpus:10");
+                crate::testing::measure(&mut usage, "web", at, cpu_secs);
+                crate::testing::SetUsage(usage)
+            };
+            let monitor = node.spawn("monitor", Monitor::of(usage(""))).unwrap();
+            let settings = SlackSettings {
+                warm_up: Duration::from_secs(10),
+                ..SlackSettings::default()
+            };
+            let estimator = start(&node, UsageSlack::new(settings));
+            monitor.tell(busy(0.0, 0.0)).unwrap();
+            estimator.initialize(monitor.refer()).await.unwrap();
+            // A peak of 8 CPUs between two estimates, which their average would hide.
+            for (at, cpu_secs) in [(5.0, 40.0), (10.0, 40.0), (15.0, 40.0)] {
+                node.clock().sleep(Duration::from_secs(5)).await;
+                monitor.tell(busy(at, cpu_secs)).unwrap();
+            }
+            let estimate = estimator.oversubscribable().await.unwrap();
+            let lent = estimate.cpus().as_f64();
+            assert!((1.0..2.0).contains(&lent), "{lent}");
+        });
+    }
+
+    #[test]
+    fn lent_amounts_are_rounded_down() {
+        let lent = |text: &str| {
+            lend(&Quantities::parse(text).unwrap())
+                .quantities()
+                .to_string()
+        };
+        assert_eq!(lent("cpus:1.299;mem:95;gpus:1.5"), "cpus:1.2;mem:64;gpus:1");
+        assert_eq!(lent("cpus:0.3"), "cpus:0.3");
+        assert_eq!(lent("cpus:0.09;mem:31"), "");
     }
 
     #[test]

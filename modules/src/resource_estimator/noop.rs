@@ -14,7 +14,7 @@ impl EstimatorPolicy for Noop {
         false
     }
 
-    fn estimate(&self, _: &ResourceUsage) -> Resources {
+    fn lendable(&self, _: &ResourceUsage) -> Resources {
         Resources::new()
     }
 }

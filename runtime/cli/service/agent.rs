@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ::agent::fetcher::Fetcher;
 use ::agent::ledger::reconfiguration::ReconfigurationPolicy;
+use ::agent::oversubscription::maximum::LendingMax;
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::{Manifest, Registry};
@@ -160,7 +161,8 @@ pub struct AgentFlags {
         value_name = "ROLE"
     )]
     pub default_role: String,
-    /// Resource estimator: `noop`, `fixed`, or a module
+    /// Resource estimator: `noop`, `fixed`, `usage_slack`, `allocation_slack`, `pressure_aware`, or
+    /// a module
     #[arg(
         long,
         env = "MESOS_RESOURCE_ESTIMATOR",
@@ -168,7 +170,7 @@ pub struct AgentFlags {
         value_name = "NAME"
     )]
     pub resource_estimator: String,
-    /// QoS controller: `noop`, `load`, or a module
+    /// QoS controller: `noop`, `load`, `pressure`, or a module
     #[arg(
         long,
         env = "MESOS_QOS_CONTROLLER",
@@ -179,6 +181,10 @@ pub struct AgentFlags {
     /// Interval of the resource estimator [default: 15secs]
     #[arg(long, env = "MESOS_OVERSUBSCRIBED_RESOURCES_INTERVAL", value_parser = duration, value_name = "DURATION")]
     pub oversubscribed_resources_interval: Option<Duration>,
+    /// Upper bounds of the resources that the estimator may lend, each an amount or a percentage of
+    /// the agent's, for example `cpus:50%;mem:1024`; others have none
+    #[arg(long, env = "MEROS_OVERSUBSCRIPTION_MAX", value_parser = LendingMax::parse, value_name = "TEXT")]
+    pub oversubscription_max: Option<LendingMax>,
     /// Minimum interval between two rounds of corrections [default: 0ns]
     #[arg(long, env = "MESOS_QOS_CORRECTION_INTERVAL_MIN", value_parser = duration, value_name = "DURATION")]
     pub qos_correction_interval_min: Option<Duration>,
@@ -296,6 +302,9 @@ impl AgentFlags {
         settings.fetcher_ca.clone_from(&self.fetcher_ca);
         if let Some(size) = self.fetcher_cache_size {
             settings.fetcher_cache_size = size;
+        }
+        if let Some(max) = &self.oversubscription_max {
+            settings.oversubscription_max = max.clone();
         }
         if let Some(directory) = &self.fetcher_cache_dir {
             settings.fetcher_cache_dir.clone_from(directory);

@@ -1,5 +1,7 @@
 //! Resource usage of executors, and QoS corrections.
 
+use std::fmt;
+
 use resources::Resources;
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -198,6 +200,8 @@ pub struct ExecutorUsage {
     pub tasks: Vec<TaskId>,
     /// Usage; `None` if the measurement failed.
     pub statistics: Option<ResourceStatistics>,
+    /// How it is throttled now.
+    pub throttle: Throttle,
 }
 
 impl ExecutorUsage {
@@ -227,6 +231,55 @@ impl ResourceUsage {
     }
 }
 
+/// What a throttled container may use, in thousandths; `None` for what is not throttled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttle {
+    /// Of its requested CPUs, as a quota; its weight is reduced as much.
+    pub cpu: Option<u16>,
+    /// Of its limit of memory: the kernel takes back memory above that, and slows it down.
+    pub memory: Option<u16>,
+    /// Of its weight for input and output.
+    pub io: Option<u16>,
+}
+
+impl Throttle {
+    /// The whole, in thousandths.
+    pub const WHOLE: u16 = 1000;
+
+    /// Not throttled.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The same with valid degrees: at least 1, and none that leaves all.
+    #[must_use]
+    pub fn within_bounds(self) -> Self {
+        let valid = |degree: Option<u16>| {
+            let below = degree.filter(|degree| *degree < Self::WHOLE);
+            below.map(|degree| degree.max(1))
+        };
+        Self {
+            cpu: valid(self.cpu),
+            memory: valid(self.memory),
+            io: valid(self.io),
+        }
+    }
+}
+
+impl fmt::Display for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [("cpu", self.cpu), ("memory", self.memory), ("io", self.io)];
+        let all = all
+            .into_iter()
+            .filter_map(|(name, degree)| Some((name, degree?)));
+        for (n, (name, degree)) in all.enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{name} {}%", f64::from(degree) / 10.0)?;
+        }
+        Ok(())
+    }
+}
+
 /// An order of a QoS controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QosCorrection {
@@ -239,11 +292,78 @@ pub enum QosCorrection {
         /// Its container; `None` means the current one.
         container_id: Option<ContainerId>,
     },
+    /// Let this executor use less, in place of an earlier degree.
+    Throttle {
+        /// Framework of the executor.
+        framework_id: FrameworkId,
+        /// The executor.
+        executor_id: ExecutorId,
+        /// Its container; `None` means the current one.
+        container_id: Option<ContainerId>,
+        /// What it may use.
+        degree: Throttle,
+    },
+    /// Throttle this executor no longer.
+    Restore {
+        /// Framework of the executor.
+        framework_id: FrameworkId,
+        /// The executor.
+        executor_id: ExecutorId,
+        /// Its container; `None` means the current one.
+        container_id: Option<ContainerId>,
+    },
+}
+
+impl QosCorrection {
+    /// The executor to correct, and its container unless it is the current one.
+    pub fn target(&self) -> (&FrameworkId, &ExecutorId, Option<&ContainerId>) {
+        match self {
+            Self::Kill {
+                framework_id,
+                executor_id,
+                container_id,
+            }
+            | Self::Throttle {
+                framework_id,
+                executor_id,
+                container_id,
+                ..
+            }
+            | Self::Restore {
+                framework_id,
+                executor_id,
+                container_id,
+            } => (framework_id, executor_id, container_id.as_ref()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn degrees_of_throttling_are_within_bounds() {
+        let given = Throttle {
+            cpu: Some(0),
+            memory: Some(1000),
+            io: Some(125),
+        };
+        let valid = given.within_bounds();
+        assert_eq!(
+            (valid.cpu, valid.memory, valid.io),
+            (Some(1), None, Some(125))
+        );
+        assert_eq!(valid.to_string(), "cpu 0.1%, io 12.5%");
+        assert!(
+            Throttle {
+                cpu: Some(5000),
+                ..Throttle::default()
+            }
+            .within_bounds()
+            .is_none()
+        );
+    }
 
     #[test]
     fn overlay_takes_over_only_measured_values() {

@@ -12,7 +12,7 @@ use authority::{Acls, Action, Approver, Subject};
 use protocol::agent::Domain;
 use protocol::usage::{
     BlockOperations, BlockStatistics, ExecutorUsage, NetworkStatistics, Pressure,
-    ResourceStatistics, ResourceUsage, Traffic,
+    ResourceStatistics, ResourceUsage, Throttle, Traffic,
 };
 use protocol::{
     AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkId,
@@ -208,6 +208,7 @@ fn usage() -> ResourceUsage {
         allocated: Resources::new(),
         tasks: Vec::new(),
         statistics,
+        throttle: Throttle::default(),
     };
     ResourceUsage {
         total: Resources::new(),

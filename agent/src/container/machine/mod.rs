@@ -2,8 +2,8 @@
 //! last acknowledgement.
 //!
 //! Pure: each event returns its effects in order. Knows no processes and no clock. The submodules
-//! have commands without an executor, deadlines, disconnected executors, HTTP streams and
-//! checkpoints.
+//! have commands without an executor, deadlines, disconnected executors, HTTP streams, checkpoints
+//! and throttling.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use module_api::isolator::{ContainerResources, Limitation};
 use protocol::message::executor::ExecutorRefused;
 use protocol::task::{Limit, TaskLimits};
 use protocol::text::duration;
+use protocol::usage::Throttle;
 use protocol::{
     Capability, ContainerId, ExecutorInfo, ExecutorKind, FrameworkInfo, KillPolicy, Reason, Source,
     TaskId, TaskInfo, TaskState, TaskStatus, Termination, Uuid,
@@ -222,6 +223,8 @@ pub struct Container {
     end_status: Option<(TaskState, Reason, String)>,
     /// The limit that it exceeded.
     exceeded: Option<Resources>,
+    /// How corrections throttle it; `None` if they never did.
+    throttle: Option<Throttle>,
     /// Whether its processes are gone, although its end is not handled yet.
     is_gone: bool,
     /// The state of its command.
@@ -258,6 +261,7 @@ impl Container {
             has_run_tasks: false,
             end_status: None,
             exceeded: None,
+            throttle: None,
             is_gone: false,
             command: CommandState::default(),
         }
@@ -339,6 +343,7 @@ impl Container {
             cpus_limit: limit(|limits| limits.cpus, |all| all.cpus().as_f64()),
             mem_limit: limit(|limits| limits.mem, |all| all.mem().as_f64()),
             requests,
+            throttle: self.throttle(),
         }
     }
 
@@ -742,3 +747,4 @@ mod http_stream;
 mod recovered;
 #[cfg(test)]
 mod tests;
+pub mod throttling;

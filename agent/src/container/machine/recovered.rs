@@ -53,6 +53,7 @@ impl Container {
             (task.info.task_id.clone(), Box::new(task))
         });
         container.tasks = tasks.collect();
+        container.forget_throttle();
         container
     }
 

@@ -14,7 +14,7 @@ pub(super) fn task(id: &str) -> TaskInfo {
     TaskInfo::new(id, agent_id, resources).with_command(CommandInfo::shell("true"))
 }
 
-fn container() -> Container {
+pub(super) fn container() -> Container {
     let executor = ExecutorInfo {
         executor_id: ExecutorId::new("e").unwrap(),
         kind: protocol::ExecutorKind::Custom,

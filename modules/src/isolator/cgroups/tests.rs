@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use module_api::isolator::{ContainerConfig, ContainerResources, Limit, RootFilesystem};
 use protocol::Reason;
 use protocol::task::container::{ContainerInfo, DockerOptions};
-use protocol::usage::{BlockStatistics, Pressure};
+use protocol::usage::{BlockStatistics, Pressure, Throttle};
 use resources::Resources;
 use runtime::testing::{inject_panic, simulate};
 use tokio::sync::mpsc;
@@ -30,8 +30,7 @@ fn id(name: &str) -> ContainerId {
 fn resources(requests: &str) -> ContainerResources {
     ContainerResources {
         requests: Resources::parse(requests).unwrap(),
-        cpus_limit: None,
-        mem_limit: None,
+        ..ContainerResources::default()
     }
 }
 
@@ -657,6 +656,53 @@ fn limits_of_this_machine_are_read_back() {
         };
         let again = open(&["cgroups/all"], options).unwrap_err();
         assert!(again.contains("another agent uses"), "{again}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        until(&node, || machine.dirs("c").is_empty()).await;
+    });
+}
+
+#[test]
+fn throttling_on_this_machine_is_set_and_lifted() {
+    on_this_machine(&["cgroups/all"], |node, isolator, machine| async move {
+        let plan = isolator
+            .prepare(config("c", "cpus:1;mem:96"))
+            .await
+            .unwrap();
+        let throttle = |cpu, memory| {
+            let mut resources = resources("cpus:1;mem:96");
+            resources.throttle = Some(Throttle {
+                cpu,
+                memory,
+                io: cpu,
+            });
+            isolator.update(UpdateContainer {
+                container_id: id("c"),
+                resources,
+            })
+        };
+        throttle(Some(100), Some(500)).await.unwrap();
+        let quota = || machine.read("c", &["cpu.cfs_quota_us", "cpu.max"]);
+        assert!(quota().starts_with("10000"), "{}", quota());
+        let groups = groups_of(&plan);
+        let mut process = run_in(&groups, "while :; do :; done");
+        let throttled = async {
+            let count = || async {
+                let measured = isolator.measure(vec![id("c")]).await.unwrap();
+                measured[&id("c")].cpus_nr_throttled
+            };
+            while count().await < Some(3) {
+                node.clock().sleep(Duration::from_millis(2)).await;
+            }
+        };
+        node.clock().timeout(PATIENCE, throttled).await.unwrap();
+        throttle(None, None).await.unwrap();
+        assert!(
+            quota().starts_with("-1") || quota().starts_with("max"),
+            "{}",
+            quota()
+        );
         process.kill().unwrap();
         process.wait().unwrap();
         assert_eq!(isolator.clean_up(id("c")).await, Ok(None));

@@ -31,6 +31,9 @@ pub const CHECK_STATUS: &str = "meros.check_status";
 /// limit.
 pub const LIMITATION: &str = "meros.limitation";
 
+/// Label of a status of a task that runs in a throttled container: what it may use, for people.
+pub const THROTTLE: &str = "meros.throttle";
+
 /// Label with all other labels of a task, executor, status or framework as the JSON of Mesos'
 /// `Labels`. Present if a map would lose information: order, duplicate keys, or keys without a
 /// value. The map itself keeps the last of several values, and an empty text for no value.

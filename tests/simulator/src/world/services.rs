@@ -296,7 +296,7 @@ pub fn agent(env: &SimEnv, parts: AgentParts<'_>, stop: Stop) -> Service {
 
 /// A lending agent watches its machine's load, so that lent resources yield on a busy machine.
 fn advisers(node: &Node, equipment: &Equipment, machine: &Machine) -> Result<Modules, ModuleError> {
-    let registry = modules::registry_with_load(machine.load());
+    let registry = modules::registry_on(machine.load(), || Box::new(|| None));
     let (estimator, controller) = match &equipment.lends {
         Some(lends) => (
             Parameters::none("fixed").with("resources", lends.clone()),

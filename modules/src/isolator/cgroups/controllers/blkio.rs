@@ -1,11 +1,35 @@
-//! Block devices: input and output, counted and not limited.
+//! Block devices: input and output, counted, and limited only for throttled containers.
 
 use std::collections::BTreeMap;
 
+use module_api::isolator::ContainerResources;
 use protocol::ResourceStatistics;
-use protocol::usage::{BlockOperations, BlockStatistics};
+use protocol::usage::{BlockOperations, BlockStatistics, Throttle};
+
+use super::{Setting, Version};
 
 type Device = (u32, u32);
+
+/// The weight of a container that is not throttled, which is the kernel's default.
+const WEIGHT: u64 = 100;
+
+/// The control files of a container that was throttled once. A weight needs the scheduler BFQ, or
+/// in v2 the controller of costs; without them there is no file.
+pub fn settings(version: Version, resources: &ContainerResources) -> Vec<Setting> {
+    let Some(throttle) = resources.throttle else {
+        return Vec::new();
+    };
+    let part = |degree| WEIGHT * u64::from(degree) / u64::from(Throttle::WHOLE);
+    let weight = throttle.io.map_or(WEIGHT, part).max(1);
+    let files: &[_] = match version {
+        Version::V1 => &["blkio.bfq.weight"],
+        Version::V2 => &["io.weight", "io.bfq.weight"],
+    };
+    let files = files.iter();
+    files
+        .map(|file| Setting::new(file, weight).optional())
+        .collect()
+}
 
 /// The amount of one kind of operation.
 fn amount<'a>(of: &'a mut BlockOperations, operation: &str) -> Option<&'a mut u64> {
@@ -83,6 +107,31 @@ pub fn measure_v2(text: &str, into: &mut ResourceStatistics) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn throttled_container_has_less_weight() {
+        let written = |throttle| {
+            let resources = ContainerResources {
+                throttle,
+                ..ContainerResources::default()
+            };
+            let settings = settings(Version::V2, &resources);
+            settings
+                .into_iter()
+                .map(|one| one.value)
+                .collect::<Vec<_>>()
+        };
+        let io = |degree| {
+            Some(Throttle {
+                io: degree,
+                ..Throttle::default()
+            })
+        };
+        assert!(written(None).is_empty(), "never throttled");
+        assert_eq!(written(io(Some(250))), ["25", "25"]);
+        assert_eq!(written(io(Some(1))), ["1", "1"]);
+        assert_eq!(written(io(None)), ["100", "100"], "restored");
+    }
 
     #[test]
     fn devices_are_read_in_both_versions() {

@@ -2,6 +2,7 @@
 
 use module_api::isolator::{ContainerResources, Limit};
 use protocol::ResourceStatistics;
+use protocol::usage::Throttle;
 
 use super::{Setting, Version, value_of};
 use crate::isolator::cgroups::options::Options;
@@ -32,6 +33,11 @@ pub fn settings(
     let millicpus = u64::try_from(resources.requests.cpus().thousandths()).unwrap_or(0);
     let revocable =
         options.revocable_cpu_low_priority && !resources.requests.revocable().cpus().is_zero();
+    let throttle = resources.throttle.and_then(|throttle| throttle.cpu);
+    let part = |whole: u64| match throttle {
+        Some(degree) => whole * u64::from(degree) / u64::from(Throttle::WHOLE),
+        None => whole,
+    };
     let quota = quota(resources, options);
     let bandwidth = |setting: Setting| match quota {
         Some(_) => setting,
@@ -43,7 +49,7 @@ pub fn settings(
                 true => SHARES_PER_REVOCABLE_CPU,
                 false => SHARES_PER_CPU,
             };
-            let shares = (millicpus * per_cpu / 1000).max(SHARES_MIN);
+            let shares = part(millicpus * per_cpu / 1000).max(SHARES_MIN);
             let value = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
             vec![
                 Setting::new("cpu.shares", shares),
@@ -56,7 +62,7 @@ pub fn settings(
                 true => WEIGHT_PER_REVOCABLE_CPU,
                 false => WEIGHT_PER_CPU,
             };
-            let weight = (millicpus * per_cpu / 1000).clamp(WEIGHT_MIN, WEIGHT_MAX);
+            let weight = part(millicpus * per_cpu / 1000).clamp(WEIGHT_MIN, WEIGHT_MAX);
             let value = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
             vec![
                 Setting::new("cpu.weight", weight),
@@ -68,11 +74,18 @@ pub fn settings(
 
 /// Microseconds of CPU time in each period; `None` without a limit.
 fn quota(resources: &ContainerResources, options: &Options) -> Option<u64> {
-    let cpus = match resources.cpus_limit {
-        Some(Limit::Infinite) => return None,
-        Some(Limit::Amount(cpus)) => cpus,
-        None if options.enable_cfs => resources.requests.cpus().as_f64(),
-        None => return None,
+    let requested = resources.requests.cpus().as_f64();
+    let limit = match resources.cpus_limit {
+        Some(Limit::Infinite) => None,
+        Some(Limit::Amount(cpus)) => Some(cpus),
+        None => options.enable_cfs.then_some(requested),
+    };
+    let throttle = resources.throttle.and_then(|throttle| throttle.cpu);
+    let throttled =
+        throttle.map(|degree| requested * f64::from(degree) / f64::from(Throttle::WHOLE));
+    let cpus = match (limit, throttled) {
+        (Some(limit), Some(throttled)) => limit.min(throttled),
+        (limit, throttled) => limit.or(throttled)?,
     };
     // The cast saturates: a huge limit is a huge quota.
     Some(((cpus * PERIOD_US as f64).round() as u64).max(QUOTA_MIN_US))
@@ -132,7 +145,7 @@ mod tests {
         let resources = ContainerResources {
             requests: parse_marked(requests),
             cpus_limit: limit,
-            mem_limit: None,
+            ..ContainerResources::default()
         };
         let settings = settings(version, &resources, options);
         let lines = settings
@@ -186,6 +199,42 @@ mod tests {
                 "{requests} {limit:?}"
             );
         }
+    }
+
+    #[test]
+    fn throttled_container_has_less_weight_and_a_quota() {
+        let settings = |version, limit, cpu| {
+            let resources = ContainerResources {
+                requests: parse_marked("cpus*:4"),
+                cpus_limit: limit,
+                throttle: Some(Throttle {
+                    cpu,
+                    ..Throttle::default()
+                }),
+                ..ContainerResources::default()
+            };
+            let settings = settings(version, &resources, &Options::default());
+            let values = settings.into_iter().map(|setting| setting.value);
+            values.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(settings(Version::V2, None, Some(500)), "2 200000 100000");
+        assert_eq!(
+            settings(Version::V2, None, Some(1)),
+            "1 1000 100000",
+            "the kernel's minimum"
+        );
+        assert_eq!(settings(Version::V1, None, Some(500)), "20 100000 200000");
+        let limit = Some(Limit::Amount(1.0));
+        assert_eq!(
+            settings(Version::V2, limit, Some(500)),
+            "2 100000 100000",
+            "never more"
+        );
+        assert_eq!(
+            settings(Version::V2, None, None),
+            "4 max 100000",
+            "restored"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use module_api::isolator::{ContainerResources, Limit, Limitation};
 use protocol::text::bytes;
+use protocol::usage::Throttle;
 use protocol::{Reason, ResourceStatistics};
 use resources::{Resources, Scalar};
 
@@ -61,7 +62,17 @@ fn bytes(megabytes: f64) -> u64 {
     ((megabytes * MEGABYTE as f64) as u64).max(LIMIT_MIN)
 }
 
-/// The control files of the memory controller.
+/// The content of `memory.high`: a part of the hard limit, or of the request without one.
+fn high(limits: &Limits, throttle: Throttle) -> String {
+    let Some(degree) = throttle.memory else {
+        return "max".to_owned();
+    };
+    let whole = limits.hard.unwrap_or(limits.soft);
+    let part = (whole / u64::from(Throttle::WHOLE)).saturating_mul(u64::from(degree));
+    part.max(LIMIT_MIN).to_string()
+}
+
+/// The control files of the memory controller. Throttling needs v2: v1 can only kill.
 ///
 /// A hard limit is raised at once. It is lowered only while the use is below the new one, since
 /// the kernel would kill; else it stays until a later update. The limit of memory with swap may
@@ -106,6 +117,9 @@ pub fn settings(
             settings.push(Setting::new("memory.low", limits.soft));
             if may_change {
                 settings.push(Setting::new("memory.max", number("max")));
+            }
+            if let Some(throttle) = resources.throttle {
+                settings.push(Setting::new("memory.high", high(&limits, throttle)).optional());
             }
             if options.limit_swap {
                 // Swap is apart from memory here: with none the sum is as limited as in v1.
@@ -226,8 +240,8 @@ mod tests {
     fn resources(requests: &str, limit: Option<Limit>) -> ContainerResources {
         ContainerResources {
             requests: Resources::parse(requests).unwrap(),
-            cpus_limit: None,
             mem_limit: limit,
+            ..ContainerResources::default()
         }
     }
 
@@ -316,6 +330,35 @@ mod tests {
             written(Version::V1, &free, false, now(Some(64)))[1],
             (hard, "-1".to_owned())
         );
+    }
+
+    #[test]
+    fn memory_is_throttled_in_v2_only() {
+        let throttled = |version, memory| {
+            let resources = ContainerResources {
+                throttle: Some(Throttle {
+                    memory,
+                    ..Throttle::default()
+                }),
+                ..resources("mem:1000", None)
+            };
+            let settings = written(version, &resources, false, MemoryNow::default());
+            let high = settings
+                .into_iter()
+                .find(|(file, _)| *file == "memory.high");
+            high.map(|(_, value)| value)
+        };
+        assert_eq!(
+            throttled(Version::V2, Some(500)),
+            Some((500 * MB).to_string())
+        );
+        assert_eq!(throttled(Version::V2, Some(1)), Some((32 * MB).to_string()));
+        assert_eq!(
+            throttled(Version::V2, None),
+            Some("max".to_owned()),
+            "restored"
+        );
+        assert_eq!(throttled(Version::V1, Some(500)), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `blkio` | input and output on block devices |
+//! | `blkio` | input and output on block devices, and a weight |
 //! | `cpu` | shares or weight, CFS quota, CPU time |
 //! | `devices` | the devices that a container may use |
 //! | `mem` | soft and hard limit of memory, and the message of an exceeded one |
@@ -48,7 +48,7 @@ pub enum Controller {
     Cpuset,
     /// Access to devices; in v2 by a program of ours.
     Devices,
-    /// Block devices: accounting by the kernel only.
+    /// Block devices: accounting by the kernel, and a weight for throttled containers.
     Blkio,
 }
 
@@ -133,9 +133,8 @@ pub fn settings(
         Controller::Cpu => cpu::settings(version, resources, options),
         Controller::Memory => mem::settings(version, resources, options, memory()),
         Controller::Pids => pids::settings(options),
-        Controller::Cpuacct | Controller::Cpuset | Controller::Devices | Controller::Blkio => {
-            Vec::new()
-        }
+        Controller::Blkio => blkio::settings(version, resources),
+        Controller::Cpuacct | Controller::Cpuset | Controller::Devices => Vec::new(),
     }
 }
 

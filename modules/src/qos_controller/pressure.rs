@@ -1,0 +1,413 @@
+//! The QoS controller by pressure: best-effort executors use less while regular ones wait.
+//!
+//! Graded. While the expected pressure of regular containers is at its bounds, each check lets
+//! executors with lent resources use less of the resource that is short. If that does not help for
+//! some time, the executor that has done the least work is killed. When the pressure has stayed
+//! below half of its bounds, the degrees are lifted again, step by step. Corrects only throttleable
+//! resources: idle reservations are lent by the allocator.
+//!
+//! The pressure is read at each check; the kernel's triggers are not used.
+
+use std::time::Duration;
+
+use module_api::{ModuleError, Parameters};
+use protocol::usage::Throttle;
+use protocol::{ExecutorUsage, QosCorrection, ResourceUsage};
+use runtime::Instant;
+
+use super::QosPolicy;
+use crate::usage_history::UsageHistory;
+use crate::usage_history::pressure::{PressureBounds, PressureSource, PressureTrend, Waiting};
+
+const CHECK_INTERVAL: &str = "check_interval";
+const KILL_AFTER: &str = "kill_after";
+const RESTORE_AFTER: &str = "restore_after";
+
+/// A shorter interval would give no average.
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(500);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+/// The part of its bounds below which the pressure is low.
+const LOW: f64 = 0.5;
+
+/// The steps of a degree, in thousandths.
+#[derive(Clone, Copy)]
+struct Steps {
+    /// One step lets this much of the degree before.
+    factor: f64,
+    /// The strongest degree.
+    min: u16,
+}
+
+const CPU_STEPS: Steps = Steps {
+    factor: 0.5,
+    min: 50,
+};
+/// Smaller ones: memory is taken back at once, and often needed again.
+const MEMORY_STEPS: Steps = Steps {
+    factor: 0.8,
+    min: 200,
+};
+
+impl Steps {
+    fn stronger(self, degree: Option<u16>) -> Option<u16> {
+        let degree = f64::from(degree.unwrap_or(Throttle::WHOLE));
+        Some(((degree * self.factor) as u16).max(self.min))
+    }
+
+    fn weaker(self, degree: Option<u16>) -> Option<u16> {
+        let degree = (f64::from(degree?) / self.factor).round() as u16;
+        Some(degree).filter(|degree| *degree < Throttle::WHOLE)
+    }
+}
+
+/// The settings of the controller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PressureSettings {
+    bounds: PressureBounds,
+    check_interval: Duration,
+    /// Time at the bounds after which an executor is killed.
+    kill_after: Duration,
+    /// Time of low pressure after which a degree is lifted by one step.
+    restore_after: Duration,
+}
+
+impl PressureSettings {
+    /// Reads the parameters.
+    pub fn from_parameters(given: &Parameters) -> Result<Self, ModuleError> {
+        let own = [CHECK_INTERVAL, KILL_AFTER, RESTORE_AFTER];
+        given.only(&[&own, &PressureBounds::KEYS[..]].concat())?;
+        let within = |key, min: Duration, default: u64| -> Result<Duration, ModuleError> {
+            let min_text = protocol::text::duration::format(min);
+            let expected = format!("a duration from `{min_text}` to `1hrs`");
+            let read =
+                |text: &str| crate::duration(text).filter(|found| (min..=HOUR).contains(found));
+            let found = given.optional(key, &expected, read)?;
+            Ok(found.unwrap_or(Duration::from_secs(default)))
+        };
+        Ok(Self {
+            bounds: PressureBounds::from_parameters(given)?,
+            check_interval: within(CHECK_INTERVAL, CHECK_INTERVAL_MIN, 1)?,
+            kill_after: within(KILL_AFTER, SECOND, 10)?,
+            restore_after: within(RESTORE_AFTER, SECOND, 30)?,
+        })
+    }
+}
+
+/// The controller.
+pub struct PressurePolicy {
+    settings: PressureSettings,
+    history: UsageHistory,
+    trend: PressureTrend,
+    /// Since when the pressure is at its bounds.
+    high_since: Option<Instant>,
+    /// Since when it is low, or the last step back.
+    low_since: Option<Instant>,
+}
+
+impl PressurePolicy {
+    /// Without a history yet.
+    pub fn new(settings: PressureSettings, source: PressureSource) -> Self {
+        Self {
+            settings,
+            history: UsageHistory::default(),
+            trend: PressureTrend::new(settings.bounds, source),
+            high_since: None,
+            low_since: None,
+        }
+    }
+
+    /// The expected pressure, relative to its bounds; `None` if nothing can be said now.
+    fn expected(&mut self, usage: &ResourceUsage) -> Option<Waiting> {
+        let samples = self.history.advance(usage);
+        let mut regular = usage.executors.iter().filter(|one| !one.is_revocable());
+        let is_measured = |one: &ExecutorUsage| one.statistics.is_some();
+        match (regular.clone().next().is_some(), samples.is_empty()) {
+            // There is nobody to protect.
+            (false, _) => Some(Waiting::default()),
+            // Too little time has passed for an average.
+            (true, true) if regular.any(is_measured) => None,
+            _ => self.trend.advance(usage, &samples),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        pressure: Waiting,
+        usage: &ResourceUsage,
+        now: Instant,
+    ) -> Vec<QosCorrection> {
+        let lent = usage.executors.iter();
+        let lent = lent.filter(|one| !one.allocated.throttleable().is_empty());
+        let lent: Vec<&ExecutorUsage> = lent.collect();
+        if lent.is_empty() {
+            // The next executor is throttled before it is killed.
+            (self.high_since, self.low_since) = (None, None);
+            return Vec::new();
+        }
+        let lent = lent.into_iter();
+        if pressure.greatest() >= 1.0 {
+            self.low_since = None;
+            let since = *self.high_since.get_or_insert(now);
+            if now - since < self.settings.kill_after {
+                return lent.filter_map(|one| stronger(one, pressure)).collect();
+            }
+            self.high_since = Some(now);
+            let cheapest = lent.min_by(|one, other| {
+                let by_work = cpu_time(one).total_cmp(&cpu_time(other));
+                by_work.then_with(|| one.container_id.cmp(&other.container_id))
+            });
+            return cheapest.map(kill).into_iter().collect();
+        }
+        self.high_since = None;
+        if pressure.greatest() >= LOW {
+            self.low_since = None;
+            return Vec::new();
+        }
+        let since = *self.low_since.get_or_insert(now);
+        if now - since < self.settings.restore_after {
+            return Vec::new();
+        }
+        self.low_since = Some(now);
+        lent.filter_map(weaker).collect()
+    }
+}
+
+/// CPU time of an executor, in seconds: the work that a kill would lose.
+fn cpu_time(executor: &ExecutorUsage) -> f64 {
+    let measured = executor.statistics.as_ref();
+    measured.map_or(0.0, |one| {
+        one.cpus_user_time_secs + one.cpus_system_time_secs
+    })
+}
+
+fn kill(executor: &ExecutorUsage) -> QosCorrection {
+    QosCorrection::Kill {
+        framework_id: executor.framework_id.clone(),
+        executor_id: executor.executor_id.clone(),
+        container_id: Some(executor.container_id.clone()),
+    }
+}
+
+/// Throttles an executor, or restores it; `None` if it has this degree already.
+fn throttle(executor: &ExecutorUsage, degree: Throttle) -> Option<QosCorrection> {
+    let framework_id = executor.framework_id.clone();
+    let executor_id = executor.executor_id.clone();
+    let container_id = Some(executor.container_id.clone());
+    if degree == executor.throttle {
+        return None;
+    }
+    Some(match degree.is_none() {
+        true => QosCorrection::Restore {
+            framework_id,
+            executor_id,
+            container_id,
+        },
+        false => QosCorrection::Throttle {
+            framework_id,
+            executor_id,
+            container_id,
+            degree,
+        },
+    })
+}
+
+fn stronger(executor: &ExecutorUsage, pressure: Waiting) -> Option<QosCorrection> {
+    let mut degree = executor.throttle;
+    if pressure.cpu >= 1.0 {
+        degree.cpu = CPU_STEPS.stronger(degree.cpu);
+    }
+    if pressure.mem >= 1.0 {
+        degree.memory = MEMORY_STEPS.stronger(degree.memory);
+    }
+    if pressure.io >= 1.0 {
+        degree.io = CPU_STEPS.stronger(degree.io);
+    }
+    throttle(executor, degree)
+}
+
+fn weaker(executor: &ExecutorUsage) -> Option<QosCorrection> {
+    let before = executor.throttle;
+    let degree = Throttle {
+        cpu: CPU_STEPS.weaker(before.cpu),
+        memory: MEMORY_STEPS.weaker(before.memory),
+        io: CPU_STEPS.weaker(before.io),
+    };
+    throttle(executor, degree)
+}
+
+impl QosPolicy for PressurePolicy {
+    fn is_alarmed(&mut self) -> bool {
+        true
+    }
+
+    fn check_interval(&self) -> Duration {
+        self.settings.check_interval
+    }
+
+    fn corrections(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection> {
+        match self.expected(usage) {
+            Some(pressure) => self.judge(pressure, usage, now),
+            None => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{measure, usage};
+    use protocol::usage::Pressure;
+
+    fn given() -> Parameters {
+        Parameters::none("pressure")
+    }
+
+    /// An agent whose corrections are carried out at once, measured each second.
+    struct Fixture {
+        policy: PressurePolicy,
+        usage: ResourceUsage,
+        seconds: u32,
+        /// For CPUs and for memory, in seconds.
+        waited: (f64, f64),
+    }
+
+    impl Fixture {
+        fn new(executors: &str) -> Self {
+            let settings = PressureSettings::from_parameters(&given()).unwrap();
+            let mut fixture = Self {
+                policy: PressurePolicy::new(settings, Box::new(|| None)),
+                usage: usage(executors),
+                seconds: 0,
+                waited: (0.0, 0.0),
+            };
+            assert_eq!(fixture.next(0.0, 0.0), "", "nothing is known yet");
+            fixture
+        }
+
+        /// The corrections after a second in which the regular executor waited this part of it.
+        fn next(&mut self, cpu: f64, mem: f64) -> String {
+            self.seconds += 1;
+            (self.waited.0, self.waited.1) = (self.waited.0 + cpu, self.waited.1 + mem);
+            let names: Vec<String> = { self.usage.executors.iter() }
+                .map(|one| one.executor_id.to_string())
+                .collect();
+            for (index, name) in names.iter().enumerate() {
+                let at = f64::from(self.seconds);
+                measure(&mut self.usage, name, at, at * index as f64);
+                let pressure = |some_secs| {
+                    Some(Pressure {
+                        some_secs,
+                        full_secs: 0.0,
+                    })
+                };
+                let statistics = self.usage.executors[index].statistics.as_mut().unwrap();
+                // Best-effort executors always wait.
+                let always = f64::from(self.seconds) * 0.9;
+                let is_regular = name == "web";
+                statistics.cpu_pressure = pressure(if is_regular { self.waited.0 } else { always });
+                statistics.mem_pressure = pressure(if is_regular { self.waited.1 } else { always });
+                statistics.io_pressure = pressure(0.0);
+            }
+            let now = Instant::default() + Duration::from_secs(u64::from(self.seconds));
+            let corrections = self.policy.corrections(&self.usage, now);
+            let mut told = Vec::new();
+            for correction in corrections {
+                let (_, executor_id, _) = correction.target();
+                let executors = &mut self.usage.executors;
+                let index = executors
+                    .iter()
+                    .position(|one| one.executor_id == *executor_id);
+                let index = index.unwrap();
+                told.push(match &correction {
+                    QosCorrection::Kill { .. } => format!("kill {executor_id}"),
+                    QosCorrection::Restore { .. } => {
+                        executors[index].throttle = Throttle::default();
+                        format!("restore {executor_id}")
+                    }
+                    QosCorrection::Throttle { degree, .. } => {
+                        executors[index].throttle = *degree;
+                        format!("{executor_id}: {degree}")
+                    }
+                });
+                if let QosCorrection::Kill { .. } = correction {
+                    executors.remove(index);
+                }
+            }
+            told.join("; ")
+        }
+    }
+
+    // Covers S16 in part: throttling by the pressure of regular tasks.
+    #[test]
+    fn pressure_throttles_then_kills_the_cheapest() {
+        let mut agent = Fixture::new("web:cpus:4 small:cpus*:1 large:cpus*:2");
+        assert_eq!(agent.next(0.05, 0.0), "");
+        assert_eq!(agent.next(0.3, 0.0), "small: cpu 50%; large: cpu 50%");
+        assert_eq!(agent.next(0.3, 0.0), "small: cpu 25%; large: cpu 25%");
+        assert_eq!(agent.next(0.3, 0.0), "small: cpu 12.5%; large: cpu 12.5%");
+        assert_eq!(agent.next(0.3, 0.0), "small: cpu 6.2%; large: cpu 6.2%");
+        assert_eq!(agent.next(0.3, 0.0), "small: cpu 5%; large: cpu 5%");
+        let later: Vec<String> = (0..16).map(|_| agent.next(0.3, 0.0)).collect();
+        assert_eq!(later[5], "kill small", "it has done less work");
+        assert_eq!(later[15], "kill large");
+        assert!(
+            later[..5].iter().chain(&later[6..15]).all(String::is_empty),
+            "{later:?}"
+        );
+        assert_eq!(agent.next(0.3, 0.0), "", "nothing is left to correct");
+    }
+
+    #[test]
+    fn rising_pressure_is_corrected_before_its_bound() {
+        let mut agent = Fixture::new("web:cpus:4 batch:cpus*:1");
+        assert_eq!(agent.next(0.1, 0.0), "");
+        assert_eq!(agent.next(0.16, 0.0), "batch: cpu 50%", "0.22 are expected");
+    }
+
+    #[test]
+    fn calm_lifts_the_degrees_step_by_step() {
+        let mut agent = Fixture::new("web:cpus:4 batch:cpus*:1");
+        for degree in ["50%", "25%"] {
+            assert_eq!(agent.next(0.5, 0.0), format!("batch: cpu {degree}"));
+        }
+        assert_eq!(agent.next(0.15, 0.0), "", "between both, nothing changes");
+        let calm: Vec<String> = (0..70).map(|_| agent.next(0.01, 0.0)).collect();
+        let told = calm.iter().enumerate().filter(|(_, told)| !told.is_empty());
+        let told: Vec<_> = told.map(|(second, told)| (second, told.as_str())).collect();
+        assert_eq!(told, [(30, "batch: cpu 50%"), (60, "restore batch")]);
+    }
+
+    #[test]
+    fn only_the_short_resource_is_throttled() {
+        let mut agent = Fixture::new("web:cpus:4;mem:64 batch:cpus*:1;mem:64");
+        assert_eq!(agent.next(0.0, 0.2), "batch: memory 80%");
+        assert_eq!(agent.next(0.0, 0.2), "batch: memory 64%");
+        assert_eq!(agent.next(0.5, 0.0), "batch: cpu 50%, memory 64%");
+    }
+
+    #[test]
+    fn without_regular_executors_nothing_is_corrected() {
+        let mut agent = Fixture::new("batch:cpus*:1");
+        assert_eq!(agent.next(0.9, 0.9), "");
+        let mut agent = Fixture::new("web:cpus:1");
+        assert_eq!(agent.next(0.9, 0.9), "", "and without lent resources");
+    }
+
+    #[test]
+    fn parameters_have_units_and_bounds() {
+        let read = |given| PressureSettings::from_parameters(&given);
+        let default = read(given()).unwrap();
+        assert_eq!(default.kill_after, Duration::from_secs(10));
+        for (key, text, expected) in [
+            (CHECK_INTERVAL, "100ms", "from `500ms` to `1hrs`"),
+            (KILL_AFTER, "0secs", "from `1secs` to `1hrs`"),
+            (RESTORE_AFTER, "2hrs", "from `1secs` to `1hrs`"),
+            ("cpu_pressure_max", "20%", "above 0 and at most 1"),
+            ("load_threshold_5min", "1", "only"),
+        ] {
+            let error = read(given().with(key, text)).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains(expected), "{error}");
+        }
+    }
+}
