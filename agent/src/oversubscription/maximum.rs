@@ -129,6 +129,8 @@ mod tests {
             executors: vec![ExecutorUsage {
                 framework_id: FrameworkId::new("f").unwrap(),
                 executor_id: ExecutorId::new("e").unwrap(),
+                executor_name: String::new(),
+                is_command: false,
                 container_id: ContainerId::new("c").unwrap(),
                 allocated: lent.allocate(&Role::new("ads").unwrap()),
                 tasks: Vec::new(),
