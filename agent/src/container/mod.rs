@@ -40,7 +40,7 @@ pub(crate) mod nested;
 pub mod table;
 pub mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +81,8 @@ use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates};
 
 /// Sandboxes created in one blocking job.
 const SANDBOXES_AT_ONCE: usize = 32;
+/// Such jobs at the same time. Each has a thread, whose heap keeps what it once needed.
+const SANDBOX_JOBS_MAX: usize = 4;
 
 /// A sandbox to be created.
 struct WantedSandbox {
@@ -105,6 +107,9 @@ pub struct Containerizer {
     agent: AgentInfo,
     launcher: Box<dyn Launcher>,
     sandboxes: Arc<dyn Sandboxes>,
+    /// Jobs that wait for one of those that run, and the number of these.
+    wanted_sandboxes: VecDeque<Vec<WantedSandbox>>,
+    sandbox_jobs: usize,
     /// The agent's reservations and volumes.
     pub(crate) checkpointed: Resources,
     status: Handle<StatusUpdates>,
@@ -157,6 +162,8 @@ impl Containerizer {
             config,
             launcher,
             sandboxes,
+            wanted_sandboxes: VecDeque::new(),
+            sandbox_jobs: 0,
             checkpointed: Resources::new(),
             status,
             master: None,
@@ -333,19 +340,27 @@ impl Containerizer {
         let switch_user = self.config.settings.switch_user;
         let fresh = self.startable(fresh, ctx);
         for some in fresh.chunks(SANDBOXES_AT_ONCE) {
-            let wanted: Vec<WantedSandbox> = some
-                .iter()
-                .map(|(id, spec)| {
-                    let nested = self.containers.get(id).filter(|one| one.parent().is_some());
-                    let task = nested.and_then(|container| container.tasks().next());
-                    WantedSandbox {
-                        id: id.clone(),
-                        runs: self.runs(framework, &spec.executor.executor_id),
-                        nested_for: task.map(|task| task.info.task_id.clone()),
-                        user: spec.user.clone().filter(|_| switch_user),
-                    }
-                })
-                .collect();
+            let wanted = some.iter().map(|(id, spec)| {
+                let nested = self.containers.get(id).filter(|one| one.parent().is_some());
+                let task = nested.and_then(|container| container.tasks().next());
+                WantedSandbox {
+                    id: id.clone(),
+                    runs: self.runs(framework, &spec.executor.executor_id),
+                    nested_for: task.map(|task| task.info.task_id.clone()),
+                    user: spec.user.clone().filter(|_| switch_user),
+                }
+            });
+            self.wanted_sandboxes.push_back(wanted.collect());
+        }
+        self.make_next_sandboxes(ctx);
+    }
+
+    fn make_next_sandboxes(&mut self, ctx: &mut Context<Self>) {
+        while self.sandbox_jobs < SANDBOX_JOBS_MAX
+            && let Some(wanted) = self.wanted_sandboxes.pop_front()
+        {
+            self.sandbox_jobs += 1;
+            let ids: Vec<ContainerId> = wanted.iter().map(|one| one.id.clone()).collect();
             let sandboxes = self.sandboxes.clone();
             let make = move |wanted: WantedSandbox| {
                 let (id, runs, user) = (wanted.id, wanted.runs, wanted.user.as_deref());
@@ -358,8 +373,9 @@ impl Containerizer {
             let made = ctx
                 .node()
                 .blocking(move || wanted.into_iter().map(make).collect::<Vec<_>>());
-            let ids: Vec<ContainerId> = some.iter().map(|(id, _)| id.clone()).collect();
             ctx.then(made, move |this, made, ctx| {
+                this.sandbox_jobs -= 1;
+                this.make_next_sandboxes(ctx);
                 let made = made.unwrap_or_else(|interrupted| {
                     ids.into_iter()
                         .map(|id| (id, Err(interrupted.to_string())))

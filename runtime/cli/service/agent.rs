@@ -593,6 +593,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     if args.recover == Recover::Cleanup {
         return clean_up(&absolute(&args.work_dir)?);
     }
+    crate::heap::return_free_memory_at_once();
     let name = service::node_name(&["agent", &service::machine_name(), &args.port.to_string()]);
     let credentials = ("http_credentials", args.http_credentials.as_deref());
     let access = args.access.read(credentials, args.http_flags.certifies())?;
