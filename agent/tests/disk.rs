@@ -79,6 +79,31 @@ fn acknowledged_sandbox_is_removed_at_its_age() {
     });
 }
 
+/// Within a process only the time since its start counts.
+#[test]
+fn jumps_of_the_clock_do_not_age_a_sandbox() {
+    /// Nanoseconds of a year.
+    const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
+    for jump in [YEAR, -YEAR] {
+        world(fixture(true, quick), |world| async move {
+            run(&world, "ends").await;
+            end(&world, 0).await;
+            world.advance(5).await;
+            world.node.clock().set_wall_offset(jump);
+            world.advance(20).await;
+            assert!(sandbox(&world, 0).is_dir(), "{jump}");
+            run(&world, "later").await;
+            end(&world, 1).await;
+            world.node.clock().set_wall_offset(0);
+            world.advance(40).await;
+            let kept = [0, 1].map(|index| sandbox(&world, index).is_dir());
+            assert_eq!(kept, [false, true], "{jump}");
+            world.advance(60).await;
+            assert!(!sandbox(&world, 1).exists(), "{jump}");
+        });
+    }
+}
+
 #[test]
 fn a_sandbox_with_an_unacknowledged_end_is_kept() {
     world(fixture(false, quick), |world| async move {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use fixture::*;
 use meros_agent::launcher::{ContainerEnd, LeftContainer};
 use meros_agent::ledger::reconfiguration::ReconfigurationPolicy;
+use meros_agent::ledger::store::CheckpointStore;
 use meros_agent::{AgentEnd, LauncherEvent};
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::Reregistered;
@@ -92,6 +93,55 @@ fn executor_resubscribes_after_an_agent_restart() {
         assert_eq!(script.received()[3..], ["kill a None", "launch c"]);
         world.advance(10).await;
         assert!(world.launcher.killed.lock().unwrap().is_empty());
+    });
+}
+
+/// Neither in memory nor on disk, beyond the newest that pages show.
+#[test]
+fn finished_containers_leave_nothing_behind() {
+    const FINISHED: usize = 60;
+    let few = FixtureOptions {
+        change: |settings| {
+            settings.max_completed_executors_per_framework = 5;
+            settings.max_completed_sandboxes = 10;
+        },
+        ..FixtureOptions::default()
+    };
+    world(few, |world| async move {
+        for number in 0..FINISHED {
+            world.master.tell(RunTasks {
+                framework: checkpointing_framework(),
+                tasks: vec![shell(&format!("t{number}"))],
+            });
+            world.settle().await;
+            let container_id = world.launcher.container(number);
+            let end = ContainerEnd::Command {
+                termination: Termination::Exited(0),
+                kill_wanted: false,
+            };
+            world
+                .launcher
+                .emit(LauncherEvent::Exited { container_id, end });
+            world.settle().await;
+        }
+        assert_eq!(
+            world.master.states("t59").last(),
+            Some(&TaskState::Finished)
+        );
+        let forgotten = world.launcher.forgotten.lock().unwrap().len();
+        assert_eq!(forgotten, FINISHED, "the launcher keeps no ends");
+        let survey = world.agent.survey().await.unwrap();
+        assert_eq!((survey.containers.len(), survey.frameworks.len()), (0, 0));
+        assert!(survey.completed.len() <= 5, "{}", survey.completed.len());
+        let pending = world.agent.counters().await.unwrap()["gc/path_removals_pending"];
+        assert_eq!(pending, 10.0);
+        world.node.shutdown().await;
+        drop(world.agent);
+        let stored = CheckpointStore::on_disk(world.work_dir.path())
+            .read()
+            .unwrap();
+        assert_eq!((stored.containers.len(), stored.updates.len()), (0, 0));
+        assert_eq!(stored.orphaned, []);
     });
 }
 

@@ -122,7 +122,9 @@ impl ImageStore {
         let last_used = |digest: &Digest| index.last_used.get(digest).copied();
         let entry = |image: UnpackedImage| {
             let digest = image.config.digest.clone();
-            let last_used = last_used(&digest).map_or(now, Timestamp::from_nanos);
+            let last_used = last_used(&digest)
+                .map_or(now, Timestamp::from_nanos)
+                .min(now);
             let users = BTreeSet::new();
             let entry = Entry {
                 image,
@@ -335,9 +337,14 @@ impl ImageStore {
                 }
                 Err(_) => return,
             };
+            let now = ctx.clock().wall();
+            for entry in this.images.values_mut() {
+                // The clock was ahead: else the image would stay until that time.
+                entry.last_used = entry.last_used.min(now);
+            }
             let policy = &this.pulls.settings.retention;
             let kept = this.kept(&policy.excluded);
-            let removed = removable(kept, policy, space, ctx.clock().wall());
+            let removed = removable(kept, policy, space, now);
             if !removed.is_empty() {
                 let removing = this.remove(removed, ctx.node());
                 this.write_index(ctx);

@@ -14,6 +14,7 @@ mod fetcher;
 mod groups;
 mod mounts;
 mod nested;
+mod stopped;
 mod terminals;
 
 use std::path::{Path, PathBuf};

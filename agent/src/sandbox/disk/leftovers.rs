@@ -39,7 +39,14 @@ fn slaves(work_dir: &Path) -> PathBuf {
 pub fn find(work_dir: &Path, live: &BTreeSet<ContainerId>, now: Timestamp) -> Vec<Leftover> {
     let mut found = Vec::new();
     let mut leftover = |entry: &DirEntry| {
-        let (path, age) = (entry.path(), age(entry, now));
+        let path = entry.path();
+        let age = age(entry, now).unwrap_or_else(|| {
+            // The clock was ahead. Without this the age would begin anew in each process.
+            if let Err(error) = touch(&path, now) {
+                tracing::warn!(path = %path.display(), %error, "cannot set a modification time");
+            }
+            Duration::ZERO
+        });
         found.push(Leftover { path, age });
     };
     for runs in runs_directories(work_dir) {
@@ -96,15 +103,15 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-fn age(entry: &DirEntry, now: Timestamp) -> Duration {
+/// `None` for a time in the future.
+fn age(entry: &DirEntry, now: Timestamp) -> Option<Duration> {
     let changed = entry.metadata().and_then(|metadata| metadata.modified());
     let since_epoch = changed
         .ok()
         .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let nanos = since_epoch.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    nanos.map_or(Duration::ZERO, |nanos| {
-        now.saturating_since(Timestamp::from_nanos(nanos))
-    })
+    let changed = Timestamp::from_nanos(nanos.unwrap_or_default());
+    (changed <= now).then(|| now.saturating_since(changed))
 }
 
 /// Removes these directories and empty parents of sandboxes; returns the result of each. Creators
@@ -308,6 +315,12 @@ mod tests {
         let found = find(fixture.work_dir(), &BTreeSet::new(), now + LONG);
         assert_eq!(found[0].age, LONG);
         assert!(touch(&path.join("absent"), now).is_err());
+        // The clock was ahead by a year, and is right again.
+        touch(&path, now + LONG * 365 * 960).unwrap();
+        for later in [Duration::ZERO, LONG] {
+            let found = find(fixture.work_dir(), &BTreeSet::new(), now + later);
+            assert_eq!(found[0].age, later);
+        }
     }
 
     #[test]
