@@ -307,6 +307,41 @@ fn docker_containers_have_their_networks() {
     });
 }
 
+#[test]
+fn privileged_container_needs_the_operators_consent() {
+    let docker = || DockerOptions {
+        is_privileged: true,
+        ..DockerOptions::default()
+    };
+    let status = std::fs::read_to_string("/proc/self/status").expect("it is there");
+    let mut lines = status.lines();
+    let all = lines.find(|line| line.starts_with("CapBnd:"));
+    let all = all.expect("Linux has it");
+    for consent in [false, true] {
+        let flag = format!("--allow_privileged={consent}");
+        let Some(mut images) = Images::with(None, &[flag]) else {
+            return;
+        };
+        images.run("all", |info| {
+            let script = "cat /proc/self/status";
+            info.command = Some(CommandInfo {
+                user: Some("root".into()),
+                ..CommandInfo::shell(script)
+            });
+            info.container = container(Some(docker()), "own");
+        });
+        if consent {
+            images.framework.state("all", TaskState::Finished);
+            let output = images.output("all");
+            assert!(output.lines().any(|line| line == all), "{output}");
+        } else {
+            let status = images.framework.state("all", TaskState::Failed);
+            let expected = "container.docker.privileged is set: expected false, or an agent with";
+            assert!(status.message.contains(expected), "{}", status.message);
+        }
+    }
+}
+
 // Found by a reviewer: the container waited for ever.
 #[test]
 fn task_that_is_killed_during_the_pull_is_over() {

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use protocol::task::container::{RLimit, RLimitKind, SecretData, SoftHard, Volume, VolumeSource};
+use protocol::task::container::{
+    MemoryVolume, RLimit, RLimitKind, SecretData, SoftHard, Volume, VolumeSource,
+};
 use protocol::task::{ContainerInfo, Limit, TaskLimits};
 use protocol::{ContainerId, Reason, TaskId, TaskState, TaskStatus};
 use serde_json::Value;
@@ -412,6 +414,46 @@ fn task_has_the_volumes_and_limits_of_its_container() {
     assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
     let expected = "expected an agent with `filesystem/linux,volume/secret` in --isolation";
     assert!(status.message.contains(expected), "{}", status.message);
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: volumes in memory.
+#[test]
+fn files_in_memory_count_as_memory_of_their_task() {
+    let Some(mut isolated) = Isolated::begin("memory", "filesystem/linux", &[]) else {
+        return;
+    };
+    let in_memory = |bytes| ContainerInfo {
+        volumes: vec![Volume {
+            container_path: "fast".into(),
+            is_read_only: false,
+            source: VolumeSource::Memory(MemoryVolume {
+                bytes,
+                mode: MemoryVolume::MODE,
+            }),
+        }],
+        ..ContainerInfo::default()
+    };
+    let offer = isolated.framework.standing_offer();
+    let write = |name: &str, bytes, line: &str| {
+        let mut info = task(name, &offer, "cpus:0.1;mem:32", line);
+        info.container = Some(Box::new(in_memory(bytes)));
+        info
+    };
+    let small = "head -c 2000000 /dev/zero > fast/a || stat -c %s fast/a";
+    // Its default size is the memory of the container, which has more than files in it.
+    let large = "exec head -c 100000000 /dev/zero > fast/a";
+    let tasks = vec![
+        write("small", Some(1 << 20), small),
+        write("large", None, large),
+    ];
+    let launched = isolated.framework.driver.launch(vec![offer.id], tasks);
+    launched.expect("the driver hears");
+    isolated.framework.state("small", TaskState::Finished);
+    let output = isolated.cluster.output(["logs", "small"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1048576\n");
+    let status = isolated.framework.state("large", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLimitationMemory));
     isolated.leaves_nothing();
 }
 

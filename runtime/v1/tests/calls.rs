@@ -343,7 +343,7 @@ fn only_invalid_parts_of_an_accept_are_rejected() {
     assert_eq!(
         told,
         [
-            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container.docker.parameters is `x`: expected none, since no Docker command is run",
+            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container.docker.parameters[0].key is `x`: expected tmpfs, since no Docker command is run",
             "g1 REASON_TASK_GROUP_INVALID: 'ExecutorInfo.framework_id' must be set",
             "g2 REASON_TASK_GROUP_INVALID: 'ExecutorInfo.framework_id' must be set",
         ]

@@ -156,7 +156,7 @@ fn memory_bytes(resources: &ContainerResources) -> Option<u64> {
         None => resources.requests.mem().as_f64(),
     };
     let is_bound = megabytes.is_finite() && megabytes > 0.0;
-    is_bound.then(|| (megabytes * MEBIBYTE as f64) as u64)
+    is_bound.then_some((megabytes * MEBIBYTE as f64) as u64)
 }
 
 /// Starts one isolator for all of these names.
