@@ -70,6 +70,8 @@ pub struct Settings {
     pub oversubscribed_resources_interval: Duration,
     /// `--oversubscription_max`, default none: an upper bound of what is lent, by resource.
     pub oversubscription_max: LendingMax,
+    /// `--record_usage`, default none: the file of a usage trace.
+    pub record_usage: Option<PathBuf>,
     /// `--qos_correction_interval_min`, default 0: the least time between two rounds of
     /// corrections.
     pub qos_correction_interval_min: Duration,
@@ -139,6 +141,7 @@ impl Settings {
             authenticate_http_executors: false,
             oversubscribed_resources_interval: Duration::from_secs(15),
             oversubscription_max: LendingMax::default(),
+            record_usage: None,
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
             executor_environment_variables: BTreeMap::new(),
@@ -409,6 +412,9 @@ impl Config {
         all.extend(settings.extra_flags.clone());
         if let Some(path) = &settings.fetcher_ca {
             all.insert("fetcher_ca".to_owned(), path.display().to_string());
+        }
+        if let Some(path) = &settings.record_usage {
+            all.insert("record_usage".to_owned(), path.display().to_string());
         }
         if settings.oversubscription_max != LendingMax::default() {
             let shown = settings.oversubscription_max.to_string();

@@ -48,6 +48,7 @@ use crate::operations::volumes::{Mount, mounted_disk};
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::monitor::{MeasuredUse, Monitor, RecentUse, Sampler, proc_sampler};
 use crate::oversubscription::qos::Qos;
+use crate::oversubscription::trace::Recorder;
 use crate::oversubscription::{Lending, Oversubscription};
 use crate::sandbox;
 use crate::sandbox::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
@@ -410,6 +411,12 @@ pub fn start_with(
     let agent = node.spawn("agent", agent)?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());
     let (lent_to, told) = (containerizer.clone(), agent.clone());
+    if let Some(file) = settings.record_usage.clone() {
+        let measured = monitor.clone();
+        node.supervise("recorder", RESTART_ALWAYS, move || {
+            Recorder::new(measured.clone(), file.clone())
+        })?;
+    }
     let lending = Lending {
         total: config.info().resources.clone(),
         max: settings.oversubscription_max.clone(),

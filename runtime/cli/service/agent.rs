@@ -185,6 +185,10 @@ pub struct AgentFlags {
     /// the agent's, for example `cpus:50%;mem:1024`; others have none
     #[arg(long, env = "MEROS_OVERSUBSCRIPTION_MAX", value_parser = LendingMax::parse, value_name = "TEXT")]
     pub oversubscription_max: Option<LendingMax>,
+    /// Record the usage of containers every 5secs, for `meros-lab replay`: at most 64 MB, and as
+    /// much in FILE.1
+    #[arg(long, env = "MEROS_RECORD_USAGE", value_name = "FILE")]
+    pub record_usage: Option<PathBuf>,
     /// Minimum interval between two rounds of corrections [default: 0ns]
     #[arg(long, env = "MESOS_QOS_CORRECTION_INTERVAL_MIN", value_parser = duration, value_name = "DURATION")]
     pub qos_correction_interval_min: Option<Duration>,
@@ -303,6 +307,7 @@ impl AgentFlags {
         if let Some(size) = self.fetcher_cache_size {
             settings.fetcher_cache_size = size;
         }
+        settings.record_usage.clone_from(&self.record_usage);
         if let Some(max) = &self.oversubscription_max {
             settings.oversubscription_max = max.clone();
         }

@@ -1,4 +1,5 @@
-//! The `meros-lab` command, for developers: simulates clusters under faults and measures Meros.
+//! The `meros-lab` command, for developers: simulates clusters under faults, measures Meros, and
+//! replays usage traces.
 //!
 //! Separate from the operators' binary `meros`, which thus contains neither the simulator nor
 //! benchmarks. Clusters started by a measurement use the same library and memory allocator as
@@ -6,6 +7,7 @@
 
 mod bench;
 mod huge;
+mod replay;
 mod simulate;
 
 use std::ffi::OsString;
@@ -41,6 +43,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Simulate(Box<simulate::SimulateArgs>),
+    Replay(replay::ReplayArgs),
     #[command(subcommand)]
     Bench(bench::BenchArgs),
     /// Starts executors on behalf of an agent of this process
@@ -80,6 +83,7 @@ fn perform(cli: Cli) -> Outcome {
     logging::start(cli.log.as_deref().unwrap_or(default))?;
     match cli.verb {
         Verb::Simulate(args) => simulate::run(*args), // No handler: a signal ends it at once.
+        Verb::Replay(args) => replay::run(args),
         Verb::Bench(args) => {
             meros::restrict_umask();
             bench::run(args, Signals::take(Hangup::Stops)?)
