@@ -95,8 +95,11 @@ fn item(uri: &Uri) -> Result<FetchItem, resources::Invalid> {
         (false, false) => AfterFetch::Keep,
     };
     uri.check_digest()?;
-    let digest = uri.digest.as_deref();
-    let digest = digest.and_then(|digest| Digest::parse(digest).ok());
+    let parse = |text| {
+        let expected = "a digest by SHA-256";
+        Digest::parse(text).map_err(|_| resources::Invalid::new("digest", text, expected))
+    };
+    let digest = uri.digest.as_deref().map(parse).transpose()?;
     let is_cached = uri.cache && matches!(source, FetchSource::Web(_));
     Ok(FetchItem {
         source,

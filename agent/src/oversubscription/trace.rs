@@ -126,6 +126,8 @@ pub fn read(text: &str) -> Result<(Timestamp, ResourceUsage), InvalidLine> {
         usage.executors.push(ExecutorUsage {
             framework_id: FrameworkId::new("recorded").map_err(id)?,
             executor_id: ExecutorId::new(one.id.clone()).map_err(id)?,
+            executor_name: String::new(),
+            is_command: false,
             container_id: ContainerId::new(one.id.clone()).map_err(id)?,
             allocated: resources(&one.regular)? + &lent,
             tasks: Vec::new(),

@@ -134,6 +134,8 @@ impl BestEffort {
         Some(ExecutorUsage {
             framework_id: FrameworkId::new("replay").ok()?,
             executor_id: ExecutorId::new("best-effort").ok()?,
+            executor_name: String::new(),
+            is_command: false,
             container_id: ContainerId::new("best-effort").ok()?,
             allocated: lent.to_revocable(Revocable::Throttleable).ok()?,
             tasks: Vec::new(),

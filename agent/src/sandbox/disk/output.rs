@@ -8,7 +8,7 @@
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -46,10 +46,17 @@ fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()>
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() <= max {
         return Ok(());
     }
-    let file = File::options()
+    // A task that holds a lease on the file would make a usual open wait for most of a minute.
+    let opened = File::options()
         .read(true)
         .write(true)
-        .open(path_of(&found))?;
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path_of(&found));
+    let file = match opened {
+        // The next pass tries again.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+        opened => opened?,
+    };
     let copied = copy(directory, &file, older, max);
     // Even if the copy failed: the bound comes first.
     file.set_len(0)?;
