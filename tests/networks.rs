@@ -2,7 +2,7 @@
 //! the plugins `bridge` and `portmap`; skipped elsewhere.
 
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use protocol::task::check::{CheckKind, CheckTiming, TcpCheck};
 use protocol::task::network::{NetworkInfo, PortMapping};
 use protocol::task::{ContainerInfo, HealthCheck};
 use protocol::{ContainerId, Reason, TaskInfo, TaskState, TaskStatus};
+use runtime::Clock;
 use serde_json::{Value, json};
 
 use crate::in_time::InTime;
@@ -261,6 +262,48 @@ fn tasks_of_a_network_reach_each_other_and_leave_nothing() {
         left.is_empty().then_some(())
     });
     assert!(gone.is_some(), "left: {left:#?}");
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: egress bandwidth.
+#[test]
+fn task_sends_no_faster_than_its_limit() {
+    let Some(network) = Network::make(75) else {
+        return;
+    };
+    let mut flags = network.flags();
+    flags.push("--egress_rate_limit_per_container=1MB".to_owned());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(mut isolated) = Isolated::begin("egress", "network/cni", &flags) else {
+        return;
+    };
+    let work_dir = isolated.cluster.directory().join("agent");
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a port");
+    listener.set_nonblocking(true).expect("it can");
+    let port = listener.local_addr().expect("an address").port();
+    // It waits for the end of the connection, since what it has not sent goes with its network.
+    let script = format!(
+        "perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(\"10.213.75.1:{port}\") or die $!;
+        print $s \"x\" x 3000000; $s->shutdown(1); <$s>'"
+    );
+    let plain = container_in(&network, None);
+    launch(&mut isolated, "sender", "cpus:0.1;mem:32", plain, &script);
+    let (mut stream, _) = eventually("it connects", || listener.accept().ok());
+    stream.set_nonblocking(false).expect("it can");
+    let patience = Some(Duration::from_secs(60));
+    stream.set_read_timeout(patience).expect("a timeout");
+    let clock = Clock::real();
+    let begin = clock.now();
+    let received = std::io::copy(&mut stream, &mut std::io::sink()).expect("it sends");
+    let taken = clock.now() - begin;
+    drop(stream);
+    assert_eq!(received, 3_000_000);
+    assert!(taken > Duration::from_secs(2), "{taken:?}");
+    let sender = container(&isolated.framework.state("sender", TaskState::Finished));
+    eventually("the network to be gone", || {
+        let left = network.left(&work_dir, std::slice::from_ref(&sender));
+        left.is_empty().then_some(())
+    });
     isolated.leaves_nothing();
 }
 
