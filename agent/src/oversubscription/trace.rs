@@ -27,8 +27,6 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::monitor::Monitor;
-
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -126,6 +124,8 @@ pub fn read(text: &str) -> Result<(Timestamp, ResourceUsage), InvalidLine> {
         usage.executors.push(ExecutorUsage {
             framework_id: FrameworkId::new("recorded").map_err(id)?,
             executor_id: ExecutorId::new(one.id.clone()).map_err(id)?,
+            executor_name: String::new(),
+            is_command: false,
             container_id: ContainerId::new(one.id.clone()).map_err(id)?,
             allocated: resources(&one.regular)? + &lent,
             tasks: Vec::new(),
@@ -161,13 +161,13 @@ fn append(file: &Path, line: &str, bytes_max: u64) -> io::Result<()> {
 
 /// The actor that records.
 pub struct Recorder {
-    monitor: Handle<Monitor>,
+    monitor: ActorRef,
     file: PathBuf,
 }
 
 impl Recorder {
     /// Records what this monitor measures.
-    pub fn new(monitor: Handle<Monitor>, file: PathBuf) -> Self {
+    pub fn new(monitor: ActorRef, file: PathBuf) -> Self {
         Self { monitor, file }
     }
 
