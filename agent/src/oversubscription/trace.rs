@@ -27,8 +27,6 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::monitor::Monitor;
-
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -163,13 +161,13 @@ fn append(file: &Path, line: &str, bytes_max: u64) -> io::Result<()> {
 
 /// The actor that records.
 pub struct Recorder {
-    monitor: Handle<Monitor>,
+    monitor: ActorRef,
     file: PathBuf,
 }
 
 impl Recorder {
     /// Records what this monitor measures.
-    pub fn new(monitor: Handle<Monitor>, file: PathBuf) -> Self {
+    pub fn new(monitor: ActorRef, file: PathBuf) -> Self {
         Self { monitor, file }
     }
 

@@ -412,9 +412,9 @@ pub fn start_with(
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());
     let (lent_to, told) = (containerizer.clone(), agent.clone());
     if let Some(file) = settings.record_usage.clone() {
-        let measured = monitor.clone();
+        let usage = by_name.clone();
         node.supervise("recorder", RESTART_ALWAYS, move || {
-            Recorder::new(measured.clone(), file.clone())
+            Recorder::new(usage.clone(), file.clone())
         })?;
     }
     let lending = Lending {

@@ -186,7 +186,7 @@ pub struct AgentFlags {
     #[arg(long, env = "MEROS_OVERSUBSCRIPTION_MAX", value_parser = LendingMax::parse, value_name = "TEXT")]
     pub oversubscription_max: Option<LendingMax>,
     /// Record the usage of containers every 5secs, for `meros-lab replay`: at most 64 MB, and as
-    /// much in FILE.1
+    /// much in FILE.1. `meros local` adds the name of the agent to that of the file
     #[arg(long, env = "MEROS_RECORD_USAGE", value_name = "FILE")]
     pub record_usage: Option<PathBuf>,
     /// Minimum interval between two rounds of corrections [default: 0ns]

@@ -240,10 +240,17 @@ impl LocalCluster {
             };
             let access = options.access.read(credentials, certified)?;
             let http = cluster.http(&options, &access)?;
+            let mut settings = options
+                .agent
+                .settings(cluster.addresses(), &work_dir.join(&name));
+            // Each agent has a trace of its own.
+            settings.record_usage = settings.record_usage.map(|file| {
+                let mut file = file.into_os_string();
+                file.push(format!(".{name}"));
+                file.into()
+            });
             let plan = agent::Plan {
-                settings: options
-                    .agent
-                    .settings(cluster.addresses(), &work_dir.join(&name)),
+                settings,
                 modules: master::modules(options.modules.as_ref())?,
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),

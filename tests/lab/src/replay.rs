@@ -13,7 +13,7 @@ use agent::oversubscription::trace;
 use clap::Args;
 use meros::out;
 use meros::output::error::{CliError, Outcome};
-use module_api::{ModuleError, Parameters};
+use module_api::{ModuleError, ModuleKind, Parameters};
 use modules::qos_controller::{PressurePolicy, PressureSettings, QosPolicy};
 use modules::resource_estimator::{
     AllocationSlack, EstimatorPolicy, Fixed, Noop, PressureAwarePlan, SlackSettings, UsageSlack,
@@ -80,7 +80,7 @@ fn estimator(given: &Parameters) -> Result<Estimator, ModuleError> {
             Box::new(PressureAwarePlan::from_parameters(given)?.estimator(no_pressure()))
         }
         "usage_slack" => Box::new(UsageSlack::new(SlackSettings::from_parameters(given)?)),
-        name => return Err(unknown(module_api::ModuleKind::ResourceEstimator, name)),
+        name => return Err(unknown(ModuleKind::ResourceEstimator, name)),
     })
 }
 
@@ -91,15 +91,19 @@ fn controller(given: &Parameters) -> Result<Option<Controller>, ModuleError> {
             let settings = PressureSettings::from_parameters(given)?;
             Some(Box::new(PressurePolicy::new(settings, no_pressure())))
         }
-        name => return Err(unknown(module_api::ModuleKind::QosController, name)),
+        name => return Err(unknown(ModuleKind::QosController, name)),
     })
 }
 
-fn unknown(kind: module_api::ModuleKind, name: &str) -> ModuleError {
+fn unknown(kind: ModuleKind, name: &str) -> ModuleError {
     ModuleError::Unknown {
         kind,
         name: name.to_owned(),
-        known: "those of --help".to_owned(),
+        known: match kind {
+            ModuleKind::QosController => "noop, pressure",
+            _ => "noop, fixed, usage_slack, allocation_slack, pressure_aware",
+        }
+        .to_owned(),
     }
 }
 
@@ -245,24 +249,21 @@ fn read_trace(args: &ReplayArgs) -> Result<Trace, CliError> {
 /// `meros-lab replay`.
 pub fn run(args: ReplayArgs) -> Outcome {
     let trace = read_trace(&args)?;
-    let wrong = |error: ModuleError| CliError::because("invalid module".to_owned(), &error);
+    let wrong = |error: ModuleError| CliError::because("cannot replay", &error);
     let given = parameters(&args.estimator, &args.estimator_parameter);
     let qos = parameters(&args.qos, &args.qos_parameter);
     let chosen = estimator(&given).map_err(wrong)?;
     let chosen = judge(&trace, Some(chosen), controller(&qos).map_err(wrong)?);
     let oracle = judge(&trace, None, None);
     let noop = judge(&trace, Some(Box::new(Noop)), None);
-    out!(
-        "{}",
-        table(
-            &args,
-            &[
-                ("oracle", &oracle),
-                (&args.estimator, &chosen),
-                ("noop", &noop)
-            ]
-        )
-    );
+    let rows = [
+        ("oracle", &oracle),
+        (&*args.estimator, &chosen),
+        ("noop", &noop),
+    ];
+    for line in table(&args, &rows).lines() {
+        out!("{line}");
+    }
     if let Some(path) = &args.svg {
         let name = path.display();
         std::fs::write(path, svg(&chosen.curve))
@@ -292,7 +293,7 @@ fn table(args: &ReplayArgs, rows: &[(&str, &Judgement)]) -> String {
             row.evicted
         );
     }
-    text.trim_end().to_owned()
+    text
 }
 
 /// Idle CPUs (grey) and lent CPUs (blue) over time.
