@@ -13,8 +13,6 @@ use protocol::{FrameworkInfo, TaskInfo};
 use resources::{Conversion, Persistence, ReservationKind, Resource};
 use runtime::Sender;
 
-use crate::api::visibility::Visibility;
-
 /// A caller with the ACLs that apply.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
@@ -49,11 +47,6 @@ impl Caller {
         object: impl Into<Option<&'a str>>,
     ) -> Result<(), Forbidden> {
         self.acls.check(&self.subject, action, object)
-    }
-
-    /// The part of the state that it may see.
-    pub fn visibility(&self) -> Visibility {
-        Visibility::of(&self.acls, &self.subject)
     }
 
     /// Whether it may be a framework with these roles.

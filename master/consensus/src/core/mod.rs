@@ -12,9 +12,8 @@
 //! |---|---|
 //! | `apply` | committed entries before they are handed out, and snapshots of the result |
 //! | `convert` | conversions between our plain types and those of the raft crate |
-//! | `election` | the election timeout, and when a member must not start an election |
 //! | `guard` | filters messages on which the raft crate would panic |
-//! | `handover` | handover of the leadership, also away from a leader whose disk hangs |
+//! | `leadership` | elections, and handover of the leadership |
 //! | `membership` | the safety checks of membership changes |
 //! | `memory` | the log in memory, as the raft crate reads it |
 //! | `packets` | packets from peers, and the snapshot transfers that they drive |
@@ -29,9 +28,8 @@
 
 mod apply;
 mod convert;
-mod election;
 mod guard;
-mod handover;
+mod leadership;
 mod membership;
 mod memory;
 mod packets;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use authority::{Acls, Action, Approver, Subject};
 use protocol::{ExecutorInfo, FrameworkId, FrameworkInfo};
 
+use crate::permission::Caller;
 use crate::state::MasterState;
 use crate::tasks::Task;
 
@@ -21,6 +22,13 @@ pub struct Visibility {
     executors: Approver,
     roles: Approver,
     quotas: Approver,
+}
+
+impl Caller {
+    /// The part of the state that it may see.
+    pub fn visibility(&self) -> Visibility {
+        Visibility::of(&self.acls, &self.subject)
+    }
 }
 
 impl Visibility {

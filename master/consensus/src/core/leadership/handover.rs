@@ -9,7 +9,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Core, Rejected, Role, status};
+use crate::core::{Core, Rejected, Role, status};
 
 /// The election timeouts after which a write counts as hanging. Fewer: a short disk stall changes
 /// the leader. More: proposers wait longer for a hanging disk.
@@ -62,7 +62,7 @@ impl Core {
     }
 
     /// A leader whose disk hangs tries another successor each election timeout.
-    pub(super) fn hand_over_from_hung_disk(&mut self) {
+    pub(in crate::core) fn hand_over_from_hung_disk(&mut self) {
         let log = &self.raw.raft.raft_log;
         let (persisted, others_have_more) = (log.persisted, log.committed > log.persisted);
         let leads = status::role_now(&self.raw.raft).role == Role::Leader;
