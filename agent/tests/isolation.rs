@@ -149,6 +149,11 @@ fn throttling_that_fails_is_not_reported_and_may_be_repeated() {
             "the controller sees it"
         );
         assert_eq!(world.master.states("t").len(), before);
+        cgroups.take_requests();
+        world.advance(1).await;
+        let again = cgroups.take_requests();
+        assert_eq!(again.len(), 1, "a part may be set: {again:?}");
+        assert!(again[0].starts_with("update ") && !again[0].contains(" to "));
         world.advance(10).await;
         cgroups.release(Ok(()));
         world.settle().await;

@@ -34,6 +34,7 @@ mod workload;
 #[cfg(test)]
 extern crate self as modules;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use module_api::allocator::{LongTasksBounded, RecoveryPause};
@@ -261,6 +262,20 @@ fn long_tasks(given: &Parameters) -> Result<Option<LongTasksBounded>, ModuleErro
 
 fn duration(text: &str) -> Option<Duration> {
     protocol::text::duration::parse(text).ok()
+}
+
+/// A parameter that is a duration within these bounds.
+fn duration_within(
+    given: &Parameters,
+    key: &str,
+    bounds: RangeInclusive<Duration>,
+    default: Duration,
+) -> Result<Duration, ModuleError> {
+    let text = protocol::text::duration::format;
+    let (min, max) = (text(*bounds.start()), text(*bounds.end()));
+    let expected = format!("a duration from `{min}` to `{max}`");
+    let read = |text: &str| duration(text).filter(|found| bounds.contains(found));
+    Ok(given.optional(key, &expected, read)?.unwrap_or(default))
 }
 
 /// Parses sets of quantities, separated by `|`. An empty text has no set.

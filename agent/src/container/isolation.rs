@@ -24,6 +24,9 @@ use crate::launcher::ContainerEnd;
 
 /// Time between two attempts to recover the containers of an isolator.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time before limits are sent again that were not set; it doubles up to the maximum.
+const LIMITS_INTERVAL: Duration = Duration::from_secs(1);
+const LIMITS_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// The isolators, and the containers that they know.
 #[derive(Default)]
@@ -49,6 +52,8 @@ struct Isolated {
     is_prepared: bool,
     /// The limits last sent.
     resources: ContainerResources,
+    /// Whether they are sent again after a failure.
+    is_retrying: bool,
 }
 
 impl Isolation {
@@ -296,10 +301,10 @@ impl Containerizer {
             return;
         };
         let id = id.clone();
-        ctx.then(updating, move |this, result, _| {
+        ctx.then(updating, move |this, result, ctx| {
             if let Err(problem) = result {
                 tracing::warn!(container = %id, problem, "cannot lower its limits");
-                this.limits_not_set(&id);
+                this.retry_limits(id, ctx);
             }
         });
     }
@@ -334,11 +339,13 @@ impl Containerizer {
             }
             Err(problem) => {
                 tracing::warn!(container = %id, %degree, problem, "cannot throttle");
-                this.limits_not_set(&id);
-                // The controller sees that, and may advise it again.
-                if let Some(container) = this.containers.get_mut(&id) {
+                // The controller sees that, and may advise it again. A later degree stays.
+                if let Some(container) = this.containers.get_mut(&id)
+                    && container.throttle() == Some(degree.within_bounds())
+                {
                     container.set_throttle(before);
                 }
+                this.retry_limits(id, ctx);
             }
         });
     }
@@ -372,10 +379,10 @@ impl Containerizer {
             let Some(updating) = self.update_isolators(&id) else {
                 continue;
             };
-            ctx.then(updating, move |this, result, _| {
+            ctx.then(updating, move |this, result, ctx| {
                 if let Err(problem) = result {
                     tracing::warn!(container = %id, problem, "cannot lift its throttling");
-                    this.limits_not_set(&id);
+                    this.retry_limits(id, ctx);
                 }
             });
         }
@@ -385,6 +392,41 @@ impl Containerizer {
     fn limits_not_set(&mut self, id: &ContainerId) {
         if let Some(known) = self.isolation.containers.get_mut(id) {
             known.resources = ContainerResources::default();
+        }
+    }
+
+    /// Sends the current limits again until they are accepted or the container is gone: a failed
+    /// update may have set a part of them.
+    fn retry_limits(&mut self, id: ContainerId, ctx: &mut Context<Self>) {
+        self.limits_not_set(&id);
+        if let Some(known) = self.isolation.containers.get_mut(&id)
+            && !known.is_retrying
+        {
+            known.is_retrying = true;
+            self.retry_limits_after(LIMITS_INTERVAL, id, ctx);
+        }
+    }
+
+    fn retry_limits_after(&mut self, pause: Duration, id: ContainerId, ctx: &mut Context<Self>) {
+        ctx.after(pause, move |this, ctx| {
+            let Some(updating) = this.update_isolators(&id) else {
+                return this.limits_set(&id);
+            };
+            ctx.then(updating, move |this, result, ctx| {
+                let Err(problem) = result else {
+                    return this.limits_set(&id);
+                };
+                tracing::warn!(container = %id, problem, "limits not set; trying again");
+                this.limits_not_set(&id);
+                this.retry_limits_after((pause * 2).min(LIMITS_INTERVAL_MAX), id, ctx);
+            });
+        });
+    }
+
+    /// There is no need to send the limits again.
+    fn limits_set(&mut self, id: &ContainerId) {
+        if let Some(known) = self.isolation.containers.get_mut(id) {
+            known.is_retrying = false;
         }
     }
 

@@ -15,7 +15,7 @@ use crate::container::events::ApplyCorrections;
 
 /// Minimum time between two rounds: an interval of zero must not become a busy loop.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// The most corrections of one round: others wait for the next one.
+/// The most corrections of one round. The controller advises the others again while they apply.
 pub const CORRECTIONS_MAX: usize = 4096;
 /// The wait after a failed round.
 pub const RETRY: Duration = Duration::from_secs(5);

@@ -41,7 +41,7 @@ impl Parameters {
 
     /// The parameters of a module within this one: those whose keys begin with `name.`, without
     /// that. Errors mention the whole key.
-    pub fn within(&self, name: &str) -> Self {
+    pub fn with_prefix(&self, name: &str) -> Self {
         let prefix = format!("{name}.");
         let values = self.values.iter();
         let own = values.filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value)));
@@ -54,8 +54,8 @@ impl Parameters {
         }
     }
 
-    /// The parameters that are not [`within`](Self::within) any of these.
-    pub fn outside(&self, names: &[String]) -> Self {
+    /// The parameters whose keys begin with none of these names and a dot.
+    pub fn without_prefixes(&self, names: &[String]) -> Self {
         let mut own = self.clone();
         own.values.retain(|key, _| {
             let scope = key.split_once('.').map(|(scope, _)| scope);
@@ -150,7 +150,8 @@ mod tests {
         let given = Parameters::none("gate")
             .with("low", "1")
             .with("fixed.resources", "x");
-        let (own, inner) = (given.outside(&["fixed".to_owned()]), given.within("fixed"));
+        let own = given.without_prefixes(&["fixed".to_owned()]);
+        let inner = given.with_prefix("fixed");
         assert_eq!(own.iter().collect::<Vec<_>>(), [("low", "1")]);
         assert_eq!(inner.iter().collect::<Vec<_>>(), [("resources", "x")]);
         assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! Handles `InitializeQos` once and then `Corrections` from the agent, and replies once there is
 //! something to correct. While a request is pending it checks at the policy's interval. Remembers
-//! recent advice to avoid a busy loop of equal replies. Never kills or throttles. `load` decides by
+//! recent kills to avoid a busy loop of equal replies. Never kills or throttles. `load` decides by
 //! the system's load, `pressure` by how long regular executors wait, `noop` corrects nothing.
 
 mod load;
@@ -28,7 +28,7 @@ const USAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Default interval of checks while a request is pending: the interval at which the kernel updates
 /// its load averages.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Time before the same correction is advised again, since an executor takes time to end.
+/// Time before the same kill is advised again, since an executor takes time to end.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// Pending requests that are kept; beyond this, the oldest are dropped.
 const UNANSWERED_MAX: usize = 16;
@@ -56,21 +56,27 @@ pub trait QosPolicy: Unpin + 'static {
 
 type Answer = Result<Vec<QosCorrection>, Fault>;
 
-/// Recent advice, which is not repeated at once.
+/// Recent kills, which are not advised again at once.
 #[derive(Clone, Debug, Default)]
 pub struct Advised(BTreeMap<String, Instant>);
 
 impl Advised {
-    /// Removes the corrections that were advised recently, and records the rest.
+    /// Removes the kills that were advised recently, and records the others. Throttling is bounded
+    /// by its policy, and advised again at the next check if it was not carried out.
     pub fn fresh(&mut self, corrections: Vec<QosCorrection>, now: Instant) -> Vec<QosCorrection> {
         self.0.retain(|_, at| now - *at < REPEAT_AFTER);
         let mut fresh = corrections;
-        fresh.retain(|correction| match self.0.entry(format!("{correction:?}")) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(now);
-                true
+        fresh.retain(|correction| {
+            if !matches!(correction, QosCorrection::Kill { .. }) {
+                return true;
             }
-            Entry::Occupied(_) => false,
+            match self.0.entry(format!("{correction:?}")) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(now);
+                    true
+                }
+                Entry::Occupied(_) => false,
+            }
         });
         fresh
     }

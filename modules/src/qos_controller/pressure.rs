@@ -4,20 +4,25 @@
 //! executors with lent resources use less of the resource that is short. If that does not help for
 //! some time, the executor that has done the least work is killed. When the pressure has stayed
 //! below half of its bounds, the degrees are lifted again, step by step. Corrects only throttleable
-//! resources: idle reservations are lent by the allocator.
+//! resources: idle reservations are lent by the allocator. Where the machine's pressure stands in
+//! for that of regular containers, only waiting for memory kills: throttled executors wait for CPUs,
+//! input and output themselves, which would raise the alarm until none is left.
 //!
 //! The pressure is read at each check; the kernel's triggers are not used.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::{ModuleError, Parameters};
 use protocol::usage::Throttle;
-use protocol::{ExecutorUsage, QosCorrection, ResourceUsage};
+use protocol::{ContainerId, ExecutorUsage, QosCorrection, ResourceUsage};
 use runtime::Instant;
 
 use super::QosPolicy;
 use crate::usage_history::UsageHistory;
-use crate::usage_history::pressure::{PressureBounds, PressureSource, PressureTrend, Waiting};
+use crate::usage_history::pressure::{
+    Expected, PressureBounds, PressureSource, PressureTrend, Waiting,
+};
 
 const CHECK_INTERVAL: &str = "check_interval";
 const KILL_AFTER: &str = "kill_after";
@@ -29,11 +34,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 /// The part of its bounds below which the pressure is low.
 const LOW: f64 = 0.5;
+/// Time for which a killed executor may take to end, and is not corrected again.
+const KILLED_FOR: Duration = Duration::from_secs(60);
 
 /// The steps of a degree, in thousandths.
 #[derive(Clone, Copy)]
 struct Steps {
-    /// One step lets this much of the degree before.
+    /// Factor applied to the degree in each step.
     factor: f64,
     /// The strongest degree.
     min: u16,
@@ -77,13 +84,8 @@ impl PressureSettings {
     pub fn from_parameters(given: &Parameters) -> Result<Self, ModuleError> {
         let own = [CHECK_INTERVAL, KILL_AFTER, RESTORE_AFTER];
         given.only(&[&own, &PressureBounds::KEYS[..]].concat())?;
-        let within = |key, min: Duration, default: u64| -> Result<Duration, ModuleError> {
-            let min_text = protocol::text::duration::format(min);
-            let expected = format!("a duration from `{min_text}` to `1hrs`");
-            let read =
-                |text: &str| crate::duration(text).filter(|found| (min..=HOUR).contains(found));
-            let found = given.optional(key, &expected, read)?;
-            Ok(found.unwrap_or(Duration::from_secs(default)))
+        let within = |key, min, default| {
+            crate::duration_within(given, key, min..=HOUR, Duration::from_secs(default))
         };
         Ok(Self {
             bounds: PressureBounds::from_parameters(given)?,
@@ -99,10 +101,14 @@ pub struct PressurePolicy {
     settings: PressureSettings,
     history: UsageHistory,
     trend: PressureTrend,
-    /// Since when the pressure is at its bounds.
+    /// Since when a pressure that may kill is at its bounds.
     high_since: Option<Instant>,
-    /// Since when it is low, or the last step back.
+    /// Since when all are low, or the last step back.
     low_since: Option<Instant>,
+    /// The last check.
+    checked_at: Option<Instant>,
+    /// Containers that were killed recently.
+    killed: BTreeMap<ContainerId, Instant>,
 }
 
 impl PressurePolicy {
@@ -114,31 +120,23 @@ impl PressurePolicy {
             trend: PressureTrend::new(settings.bounds, source),
             high_since: None,
             low_since: None,
+            checked_at: None,
+            killed: BTreeMap::new(),
         }
     }
 
-    /// The expected pressure, relative to its bounds; `None` if nothing can be said now.
-    fn expected(&mut self, usage: &ResourceUsage) -> Option<Waiting> {
-        let samples = self.history.advance(usage);
-        let mut regular = usage.executors.iter().filter(|one| !one.is_revocable());
-        let is_measured = |one: &ExecutorUsage| one.statistics.is_some();
-        match (regular.clone().next().is_some(), samples.is_empty()) {
-            // There is nobody to protect.
-            (false, _) => Some(Waiting::default()),
-            // Too little time has passed for an average.
-            (true, true) if regular.any(is_measured) => None,
-            _ => self.trend.advance(usage, &samples),
-        }
-    }
-
+    /// Corrects by the pressure, of which a part may kill.
     fn judge(
         &mut self,
         pressure: Waiting,
+        may_kill: Waiting,
         usage: &ResourceUsage,
         now: Instant,
     ) -> Vec<QosCorrection> {
+        self.killed.retain(|_, at| now - *at < KILLED_FOR);
         let lent = usage.executors.iter();
         let lent = lent.filter(|one| !one.allocated.throttleable().is_empty());
+        let lent = lent.filter(|one| !self.killed.contains_key(&one.container_id));
         let lent: Vec<&ExecutorUsage> = lent.collect();
         if lent.is_empty() {
             // The next executor is throttled before it is killed.
@@ -148,7 +146,9 @@ impl PressurePolicy {
         let lent = lent.into_iter();
         if pressure.greatest() >= 1.0 {
             self.low_since = None;
-            let since = *self.high_since.get_or_insert(now);
+            let is_killing = may_kill.greatest() >= 1.0;
+            let since = self.high_since.filter(|_| is_killing).unwrap_or(now);
+            self.high_since = is_killing.then_some(since);
             if now - since < self.settings.kill_after {
                 return lent.filter_map(|one| stronger(one, pressure)).collect();
             }
@@ -157,6 +157,8 @@ impl PressurePolicy {
                 let by_work = cpu_time(one).total_cmp(&cpu_time(other));
                 by_work.then_with(|| one.container_id.cmp(&other.container_id))
             });
+            let id = cheapest.map(|one| one.container_id.clone());
+            self.killed.extend(id.map(|id| (id, now)));
             return cheapest.map(kill).into_iter().collect();
         }
         self.high_since = None;
@@ -246,9 +248,28 @@ impl QosPolicy for PressurePolicy {
     }
 
     fn corrections(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection> {
-        match self.expected(usage) {
-            Some(pressure) => self.judge(pressure, usage, now),
-            None => Vec::new(),
+        // A request comes soon after the last answer.
+        let interval = self.settings.check_interval;
+        if self.checked_at.is_some_and(|last| now - last < interval) {
+            return Vec::new();
+        }
+        self.checked_at = Some(now);
+        let samples = self.history.advance(usage);
+        match self.trend.advance(usage, &samples) {
+            Expected::OfContainers(pressure) => self.judge(pressure, pressure, usage, now),
+            Expected::OfMachine(pressure) => {
+                let mem = pressure.mem;
+                let may_kill = Waiting {
+                    mem,
+                    ..Waiting::default()
+                };
+                self.judge(pressure, may_kill, usage, now)
+            }
+            Expected::TooEarly => Vec::new(),
+            Expected::Unknown => {
+                (self.high_since, self.low_since) = (None, None);
+                Vec::new()
+            }
         }
     }
 }
@@ -392,6 +413,44 @@ mod tests {
         assert_eq!(agent.next(0.9, 0.9), "");
         let mut agent = Fixture::new("web:cpus:1");
         assert_eq!(agent.next(0.9, 0.9), "", "and without lent resources");
+    }
+
+    #[test]
+    fn pressure_of_the_machine_kills_only_for_memory() {
+        for (waiting, expected) in [
+            (
+                Waiting {
+                    cpu: 0.9,
+                    mem: 0.0,
+                    io: 0.9,
+                },
+                vec![],
+            ),
+            (
+                Waiting {
+                    cpu: 0.9,
+                    mem: 0.1,
+                    io: 0.9,
+                },
+                vec![11, 21],
+            ),
+        ] {
+            let settings = PressureSettings::from_parameters(&given()).unwrap();
+            let mut policy = PressurePolicy::new(settings, Box::new(move || Some(waiting)));
+            let mut usage = usage("web:cpus:1 batch:cpus*:1 late:cpus*:1");
+            let mut kills = Vec::new();
+            for second in 1..40_u32 {
+                measure(&mut usage, "web", f64::from(second), f64::from(second));
+                let now = Instant::default() + Duration::from_secs(second.into());
+                let corrections = policy.corrections(&usage, now);
+                let again = policy.corrections(&usage, now + Duration::from_millis(100));
+                assert_eq!(again, [], "an interval between two checks");
+                let is_kill = |one: &QosCorrection| matches!(one, QosCorrection::Kill { .. });
+                kills.extend(corrections.iter().any(is_kill).then_some(second));
+            }
+            // Neither ends, and neither is killed again at once.
+            assert_eq!(kills, expected, "{waiting:?}");
+        }
     }
 
     #[test]

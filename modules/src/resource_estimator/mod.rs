@@ -38,8 +38,7 @@ use runtime::prelude::*;
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Pending requests that are kept; beyond this, the oldest are dropped.
 const UNANSWERED_MAX: usize = 16;
-/// What is lent of CPUs is a multiple of this, and so of memory in megabytes: each change of an
-/// estimate rescinds offers.
+/// Granularity of estimates: CPUs, and MB of memory. Coarse, since each change rescinds offers.
 const CPUS_STEP: f64 = 0.1;
 const MEGABYTES_STEP: f64 = 32.0;
 
@@ -84,7 +83,7 @@ fn lend(amounts: &Quantities) -> Resources {
             Name::Mem | Name::Disk => MEGABYTES_STEP,
             _ => 1.0,
         };
-        // The sum of a float that is just below a step is at that step.
+        // Tolerates rounding errors just below a step.
         let steps = (amount.as_f64() / step + 1e-6).floor();
         let amount = Scalar::new(steps * step).unwrap_or_default();
         if !amount.is_zero() {

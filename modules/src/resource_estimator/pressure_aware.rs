@@ -13,7 +13,7 @@ use resources::{Quantities, Resources};
 use super::usage_slack::{SlackSettings, UsageSlack};
 use super::{AllocationSlack, EstimatorPolicy, Fixed, lend};
 use crate::usage_history::UsageHistory;
-use crate::usage_history::pressure::{PressureBounds, PressureSource, PressureTrend};
+use crate::usage_history::pressure::{Expected, PressureBounds, PressureSource, PressureTrend};
 
 const SOURCES: &str = "sources";
 const USAGE_SLACK: &str = "usage_slack";
@@ -46,10 +46,10 @@ impl PressureAwarePlan {
             is_valid.then_some(names)
         })?;
         let names = names.unwrap_or_else(|| vec![USAGE_SLACK.to_owned()]);
-        let own = given.outside(&names);
+        let own = given.without_prefixes(&names);
         own.only(&[&[SOURCES], &PressureBounds::KEYS[..]].concat())?;
         let make = |name: &String| -> Result<MakeSource, ModuleError> {
-            let given = given.within(name);
+            let given = given.with_prefix(name);
             Ok(match name.as_str() {
                 "fixed" => {
                     let fixed = Fixed::from_parameters(&given)?;
@@ -120,13 +120,13 @@ impl EstimatorPolicy for PressureAware {
     fn observe(&mut self, usage: &ResourceUsage) {
         self.sources.iter_mut().for_each(|one| one.observe(usage));
         let samples = self.history.advance(usage);
-        let has_regular = usage.executors.iter().any(|one| !one.is_revocable());
-        if samples.is_empty() && has_regular {
-            return; // Too early for a change of mind.
-        }
-        // Unknown pressure lends nothing.
-        let pressure = self.trend.advance(usage, &samples);
-        self.open = pressure.map_or(0.0, |pressure| open_part(pressure.greatest()));
+        self.open = match self.trend.advance(usage, &samples) {
+            Expected::TooEarly => self.open,
+            Expected::Unknown => 0.0,
+            Expected::OfContainers(pressure) | Expected::OfMachine(pressure) => {
+                open_part(pressure.greatest())
+            }
+        };
     }
 
     fn lendable(&self, usage: &ResourceUsage) -> Resources {
@@ -208,8 +208,15 @@ mod tests {
             ..Waiting::default()
         };
         let mut estimator = plan.unwrap().estimator(Box::new(move || Some(machine)));
-        estimator.observe(&usage(""));
-        assert_eq!(estimator.lendable(&usage("")).cpus().as_f64(), 2.0);
+        let lent = |estimator: &mut PressureAware, report: &ResourceUsage| {
+            estimator.observe(report);
+            estimator.lendable(report).cpus().as_f64()
+        };
+        let mut report = usage("web:cpus:1");
+        assert_eq!(lent(&mut estimator, &report), 0.0, "not measured");
+        measure(&mut report, "web", 0.0, 0.0);
+        assert_eq!(lent(&mut estimator, &report), 2.0);
+        assert_eq!(lent(&mut estimator, &usage("")), 4.0, "no task can wait");
     }
 
     // Covers S5 in part: a chain of both kinds.

@@ -2,7 +2,8 @@
 //!
 //! For each container it keeps the peak of its use, which decays, and the error of that peak as a
 //! prediction: by how much later use exceeded it. Peak and error together are kept back, the rest
-//! of the allocation is lent. A container that is young, or could not be measured, lends nothing.
+//! of the allocation is lent. A container that is young, or could not be measured, lends nothing,
+//! and so does the part by which an allocation has grown, as for a further task, until a warm-up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub struct SlackSettings {
     pub error_half_life: Duration,
     /// Smallest part of an allocation that is kept back beyond the peak.
     pub margin_min: f64,
-    /// Time for which a new container lends nothing.
+    /// Time for which a new container, or a new part of its allocation, lends nothing.
     pub warm_up: Duration,
     /// Time between two measurements.
     pub sampling_interval: Duration,
@@ -66,15 +67,7 @@ impl SlackSettings {
             SAMPLING,
             MEMORY,
         ])?;
-        let within = |key, min: Duration, default| -> Result<Duration, ModuleError> {
-            let expected = format!(
-                "a duration from `{}` to `1weeks`",
-                protocol::text::duration::format(min)
-            );
-            let read =
-                |text: &str| crate::duration(text).filter(|found| (min..=WEEK).contains(found));
-            Ok(given.optional(key, &expected, read)?.unwrap_or(default))
-        };
+        let within = |key, min, default| crate::duration_within(given, key, min..=WEEK, default);
         let default = Self::default();
         Ok(Self {
             peak_half_life: within(PEAK_HALF_LIFE, SAMPLING_MIN, default.peak_half_life)?,
@@ -93,6 +86,29 @@ struct Peak {
     use_max: f64,
     /// A part of the allocation.
     error: f64,
+    allocation: Allocation,
+}
+
+/// The allocation of one resource, and the part of it whose use is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Allocation {
+    last: Option<f64>,
+    /// Age of the container when the allocation grew.
+    grown_at: Duration,
+    settled: f64,
+}
+
+impl Allocation {
+    fn learn(&mut self, allocated: f64, age: Duration, warm_up: Duration) {
+        if self.last.is_some_and(|last| allocated > last) {
+            self.grown_at = age;
+        }
+        self.last = Some(allocated);
+        self.settled = match age.saturating_sub(self.grown_at) >= warm_up {
+            true => allocated,
+            false => self.settled.min(allocated),
+        };
+    }
 }
 
 impl Peak {
@@ -107,7 +123,8 @@ impl Peak {
     /// The part of the allocation that is not needed.
     fn slack(&self, allocated: f64, margin_min: f64) -> f64 {
         let margin = self.error.clamp(margin_min, 1.0);
-        (allocated - self.use_max - margin * allocated).max(0.0)
+        let settled = self.allocation.settled.min(allocated);
+        (settled - self.use_max - margin * allocated).max(0.0)
     }
 }
 
@@ -167,6 +184,9 @@ impl UsageSlack {
         own.cpus.learn(sample.cpus, cpus, &decay);
         own.mem.learn(sample.mem_megabytes, mem, &decay);
         own.age += sample.elapsed;
+        let (age, warm_up) = (own.age, settings.warm_up);
+        own.cpus.allocation.learn(cpus, age, warm_up);
+        own.mem.allocation.learn(mem, age, warm_up);
     }
 }
 
@@ -280,6 +300,27 @@ mod tests {
             lent(quick(), "web:cpus:10", &used)[2..],
             ["", "cpus:4.1", "cpus:6.5", "cpus:7.8", "cpus:8.6"]
         );
+    }
+
+    #[test]
+    fn grown_allocation_lends_after_another_warm_up() {
+        let mut estimator = UsageSlack::new(quick());
+        let mut report = usage("web:cpus:10");
+        let mut lent = |at: f64, allocated: &str| {
+            report.executors[0].allocated = usage(allocated).executors[0].allocated.clone();
+            measure(&mut report, "web", at, at * 2.0);
+            estimator.observe(&report);
+            estimator.lendable(&report).quantities().to_string()
+        };
+        let found = [0.0, 10.0, 20.0].map(|at| lent(at, "web:cpus:10"));
+        assert_eq!(found, ["", "", "cpus:7"]);
+        let found = [30.0, 40.0, 50.0].map(|at| lent(at, "web:cpus:20"));
+        assert_eq!(
+            found,
+            ["cpus:6", "cpus:6", "cpus:16"],
+            "with a margin of two"
+        );
+        assert_eq!(lent(60.0, "web:cpus:10"), "cpus:7");
     }
 
     #[test]

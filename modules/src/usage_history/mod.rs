@@ -15,6 +15,9 @@ use pressure::Waiting;
 
 /// Minimum time between two measurements: CPU time is counted in ticks of about 10 ms.
 const ELAPSED_MIN: Duration = Duration::from_millis(500);
+/// For how long an unchanged measurement may be the earlier one with a new time: isolators keep the
+/// statistics of a container without CPU use for up to five seconds.
+const UNCHANGED_MAX: Duration = Duration::from_secs(6);
 const MEGABYTE: f64 = 1024.0 * 1024.0;
 
 /// The averages of one container between two measurements.
@@ -63,16 +66,22 @@ impl Totals {
         }
     }
 
-    /// The averages since `before`; `None` if too little time has passed.
+    /// The averages since `before`; `None` if too little time has passed, or it may be the same
+    /// measurement.
     fn since(&self, before: &Self, mem_megabytes: f64) -> Option<Sample> {
         let elapsed = self.at.saturating_since(before.at);
-        if elapsed < ELAPSED_MIN {
+        let is_unchanged =
+            self.cpu_secs == before.cpu_secs && self.waiting_secs == before.waiting_secs;
+        if elapsed < ELAPSED_MIN || (is_unchanged && elapsed < UNCHANGED_MAX) {
             return None;
         }
         let seconds = elapsed.as_secs_f64();
         let part = |now: f64, before: f64| ((now - before) / seconds).max(0.0);
-        // The kernel counts a container that waits for its own quota as waiting for a CPU.
+        let cpus = part(self.cpu_secs, before.cpu_secs);
+        // The kernel counts a container that waits for its own quota as waiting for a CPU. It sums
+        // that over CPUs, of which each either runs the container or is throttled for it.
         let throttled = part(self.throttled_secs, before.throttled_secs);
+        let throttled = throttled / (cpus + throttled).max(1.0);
         let waiting = self.waiting_secs.zip(before.waiting_secs);
         let waiting = waiting.map(|(now, before)| Waiting {
             cpu: (part(now.cpu, before.cpu) - throttled).clamp(0.0, 1.0),
@@ -81,7 +90,7 @@ impl Totals {
         });
         Some(Sample {
             elapsed,
-            cpus: part(self.cpu_secs, before.cpu_secs),
+            cpus,
             mem_megabytes,
             waiting,
         })
@@ -171,8 +180,8 @@ mod tests {
     fn own_quota_is_not_pressure() {
         let mut history = UsageHistory::default();
         let mut report = usage("web:cpus:2");
-        let mut at = |report: &mut ResourceUsage, seconds, waited: f64, throttled| {
-            measure(report, "web", seconds, 0.0);
+        let mut at = |report: &mut ResourceUsage, seconds, used, waited: f64, throttled| {
+            measure(report, "web", seconds, used);
             let statistics = report.executors[0].statistics.as_mut().unwrap();
             let pressure = protocol::usage::Pressure {
                 some_secs: waited,
@@ -184,8 +193,29 @@ mod tests {
             statistics.cpus_throttled_time_secs = throttled;
             history.advance(report)
         };
-        at(&mut report, 0.0, 0.0, None);
-        let waiting = only(&at(&mut report, 2.0, 1.0, Some(0.5))).waiting.unwrap();
+        at(&mut report, 0.0, 0.0, 0.0, None);
+        let waiting = only(&at(&mut report, 2.0, 0.5, 1.0, Some(0.5)));
+        let waiting = waiting.waiting.unwrap();
         assert_eq!((waiting.cpu, waiting.mem, waiting.io), (0.25, 0.5, 0.5));
+        // Eight CPUs, each throttled for three quarters of the time.
+        let waiting = only(&at(&mut report, 4.0, 4.5, 3.0, Some(12.5)));
+        assert_eq!(waiting.waiting.unwrap().cpu, 0.25);
+    }
+
+    #[test]
+    fn repeated_measurement_gives_no_sample() {
+        let mut history = UsageHistory::default();
+        let mut report = usage("web:cpus:2");
+        let mut at = |at, cpu_secs| {
+            measure(&mut report, "web", at, cpu_secs);
+            let samples = history.advance(&report);
+            let found = samples.values().next();
+            found.map(|one| (one.elapsed.as_secs_f64(), one.cpus))
+        };
+        assert_eq!(at(1.0, 1.0), None);
+        assert_eq!(at(2.0, 1.0), None);
+        assert_eq!(at(5.0, 1.0), None);
+        assert_eq!(at(6.0, 3.5), Some((5.0, 0.5)), "over the whole time");
+        assert_eq!(at(12.0, 3.5), Some((6.0, 0.0)), "it was idle");
     }
 }

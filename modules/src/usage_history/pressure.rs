@@ -1,8 +1,9 @@
 //! Pressure: the part of the time in which processes wait for CPUs, memory, or input and output.
 //!
-//! Counts containers without revocable resources, since best-effort ones wait by design. Where the
-//! kernel counts no single containers (control groups v1, or no control groups), the pressure of
-//! the machine stands in, which best-effort work raises as well.
+//! Counts containers without revocable resources, since best-effort ones wait by design; without
+//! such containers there is no pressure. Where the kernel counts no single containers (control
+//! groups v1, or no control groups), the pressure of the machine stands in, which best-effort work
+//! raises as well, and all the more when it is throttled.
 
 use std::collections::BTreeMap;
 
@@ -64,13 +65,6 @@ fn parse(text: &str) -> Option<f64> {
     percent.is_finite().then_some(percent / 100.0)
 }
 
-/// The pressure of regular containers, of which the greatest counts.
-fn of_regular(usage: &ResourceUsage, samples: &BTreeMap<ContainerId, Sample>) -> Option<Waiting> {
-    let regular = usage.executors.iter().filter(|one| !one.is_revocable());
-    let waiting = regular.filter_map(|one| samples.get(&one.container_id)?.waiting);
-    waiting.reduce(|one, other| one.each(other, f64::max))
-}
-
 /// The pressures that regular containers may have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PressureBounds(pub Waiting);
@@ -102,11 +96,26 @@ impl PressureBounds {
     }
 }
 
+/// The pressure that is expected next, relative to its bounds: 1 is at the bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expected {
+    /// Of regular containers, of which the greatest counts; zero if there are none.
+    OfContainers(Waiting),
+    /// Of the machine, since the kernel counts no single containers.
+    OfMachine(Waiting),
+    /// Too little time has passed for new averages.
+    TooEarly,
+    /// The kernel does not count it, or no regular container could be measured.
+    Unknown,
+}
+
 /// The pressure over time, relative to its bounds.
 pub struct PressureTrend {
     bounds: PressureBounds,
     source: PressureSource,
     last: Option<Waiting>,
+    /// The last averages of regular containers: not all have new ones at the same time.
+    regular: BTreeMap<ContainerId, Waiting>,
 }
 
 impl PressureTrend {
@@ -116,30 +125,63 @@ impl PressureTrend {
             bounds,
             source,
             last: None,
+            regular: BTreeMap::new(),
         }
     }
 
-    /// Adds a report; returns the pressure that is expected next, relative to the bounds: 1 is at
-    /// the bound. A rise is expected to go on, so that there is a reaction before the bound. `None`
-    /// if no pressure is known.
+    /// Adds a report.
     pub fn advance(
         &mut self,
         usage: &ResourceUsage,
         samples: &BTreeMap<ContainerId, Sample>,
-    ) -> Option<Waiting> {
-        let now = of_regular(usage, samples).or_else(|| (self.source)())?;
+    ) -> Expected {
+        let regular = usage.executors.iter().filter(|one| !one.is_revocable());
+        let mut before = std::mem::take(&mut self.regular);
+        let (mut has_regular, mut has_new) = (false, false);
+        let (mut is_measured, mut is_counted) = (false, false);
+        for executor in regular {
+            let id = &executor.container_id;
+            let measured = executor.statistics.as_ref();
+            let new = samples.get(id).and_then(|sample| sample.waiting);
+            has_regular = true;
+            has_new |= new.is_some();
+            is_measured |= measured.is_some();
+            is_counted |= measured.is_some_and(|one| one.cpu_pressure.is_some());
+            let waiting = new.or_else(|| before.remove(id));
+            self.regular.extend(waiting.map(|one| (id.clone(), one)));
+        }
+        if !has_regular {
+            self.last = None;
+            return Expected::OfContainers(Waiting::default());
+        }
+        if has_new {
+            let all = self.regular.values().copied();
+            let greatest = all.reduce(|one, other| one.each(other, f64::max));
+            return Expected::OfContainers(self.trend(greatest.unwrap_or_default()));
+        }
+        if is_counted {
+            return Expected::TooEarly;
+        }
+        match (self.source)().filter(|_| is_measured) {
+            Some(machine) => Expected::OfMachine(self.trend(machine)),
+            None => Expected::Unknown,
+        }
+    }
+
+    /// A rise is expected to go on, so that there is a reaction before the bound.
+    fn trend(&mut self, now: Waiting) -> Waiting {
         let now = now.each(self.bounds.0, |part, most| part / most);
         let rise = |now: f64, before: f64| now + (now - before).max(0.0);
         let next = self.last.map_or(now, |before| now.each(before, rise));
         self.last = Some(now);
-        Some(next)
+        next
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::usage;
+    use crate::testing::{measure, usage};
     use std::time::Duration;
 
     #[test]
@@ -186,8 +228,9 @@ mod tests {
             })
         };
         let mut trend = PressureTrend::new(bounds, Box::new(machine));
-        let usage = usage("web:cpus:1 db:cpus:1 batch:cpus*:1");
-        let mut advance = |parts: &[(&str, f64)]| {
+        let mut usage = usage("web:cpus:1 db:cpus:1 batch:cpus*:1");
+        measure(&mut usage, "web", 0.0, 0.0);
+        let mut advance = |usage: &ResourceUsage, parts: &[(&str, f64)]| {
             let sample = |cpu| Sample {
                 elapsed: Duration::from_secs(1),
                 cpus: 0.0,
@@ -199,17 +242,32 @@ mod tests {
             };
             let id = |name| ContainerId::new(format!("container-{name}")).unwrap();
             let samples = parts.iter().map(|(name, cpu)| (id(name), sample(*cpu)));
-            trend.advance(&usage, &samples.collect()).unwrap()
+            trend.advance(usage, &samples.collect())
         };
-        let calm = advance(&[("web", 0.05), ("db", 0.1), ("batch", 0.9)]);
-        assert_eq!((calm.cpu, calm.io), (0.2, 0.0));
-        assert_eq!(advance(&[("web", 0.2)]).cpu, 0.4 + 0.2, "the rise goes on");
-        assert_eq!(advance(&[("web", 0.1)]).cpu, 0.2, "a fall does not");
-        let machine = advance(&[("batch", 0.9)]);
-        assert_eq!(
-            (machine.cpu, machine.io),
-            (0.0, 0.4),
-            "the machine stands in"
-        );
+        let of_containers = |cpu| {
+            Expected::OfContainers(Waiting {
+                cpu,
+                ..Waiting::default()
+            })
+        };
+        let machine = Expected::OfMachine(Waiting {
+            io: 0.2,
+            ..Waiting::default()
+        });
+        let none = advance(&usage, &[("batch", 0.9)]);
+        assert_eq!(none, machine, "the machine stands in");
+        let calm = advance(&usage, &[("web", 0.05), ("db", 0.1), ("batch", 0.9)]);
+        assert_eq!(calm, of_containers(0.2 + 0.2));
+        let rise = advance(&usage, &[("web", 0.2)]);
+        assert_eq!(rise, of_containers(0.4 + 0.2), "the rise goes on");
+        let fall = advance(&usage, &[("web", 0.05)]);
+        assert_eq!(fall, of_containers(0.2), "the last one of `db` counts");
+        let web = usage.executors[0].statistics.as_mut().unwrap();
+        web.cpu_pressure = Some(protocol::usage::Pressure::default());
+        assert_eq!(advance(&usage, &[]), Expected::TooEarly);
+        usage.executors[0].statistics = None;
+        assert_eq!(advance(&usage, &[]), Expected::Unknown, "not measured");
+        usage.executors.drain(..2);
+        assert_eq!(advance(&usage, &[("batch", 0.9)]), of_containers(0.0));
     }
 }
