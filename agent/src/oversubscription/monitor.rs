@@ -17,8 +17,9 @@ use runtime::{Instant, Timestamp};
 use crate::container::Containerizer;
 use crate::container::events::{ListLiveContainers, LiveContainer};
 use crate::host::procfs::{self, Process};
+use crate::operations::{CurrentTotal, Operations};
 
-/// How long the containerizer may take to list the containers.
+/// How long the containerizer may take to list the containers, and the operations for the total.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum age of a measurement for metrics.
 const RECENT: Duration = Duration::from_secs(10);
@@ -118,8 +119,8 @@ impl LastUse {
 
 /// The monitor actor.
 pub struct Monitor {
-    total: Resources,
     containerizer: Handle<Containerizer>,
+    operations: Handle<Operations>,
     sampler: Sampler,
     isolators: Vec<IsolatorRef>,
     waiting: Vec<Promise<Answer>>,
@@ -127,17 +128,17 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Measures the containers of this containerizer, on an agent with these resources. The sampler
-    /// measures what no isolator does.
+    /// Measures the containers of this containerizer, on an agent with the resources of these
+    /// operations. The sampler measures the containers that no isolator does.
     pub fn new(
-        total: Resources,
         containerizer: Handle<Containerizer>,
+        operations: Handle<Operations>,
         sampler: Sampler,
         isolators: Vec<IsolatorRef>,
     ) -> Self {
         Self {
-            total,
             containerizer,
+            operations,
             sampler,
             isolators,
             waiting: Vec::new(),
@@ -148,15 +149,16 @@ impl Monitor {
     fn measure(&mut self, ctx: &mut Context<Self>) {
         let (node, sampler) = (ctx.node().clone(), self.sampler.clone());
         let isolators = self.isolators.clone();
-        let (total, asked) = (
-            self.total.clone(),
-            self.containerizer.ask(ListLiveContainers, PATIENCE),
-        );
+        let asked = self.containerizer.ask(ListLiveContainers, PATIENCE);
+        let total = self.operations.ask(CurrentTotal, PATIENCE);
         let measuring = async move {
             let failed = |reason: String| UsageUnavailable { reason };
             let live = asked
                 .await
                 .map_err(|error| failed(format!("cannot list the containers: {error}")))?;
+            let total = total
+                .await
+                .map_err(|error| failed(format!("cannot get the agent's resources: {error}")))?;
             let (mut measured, mut is_whole) = (Measured::new(), true);
             for isolator in isolators {
                 let ids = live.iter().map(|one| one.usage.container_id.clone());
