@@ -91,6 +91,19 @@ pub struct LiveContainer {
     pub leader: Option<i32>,
     /// Its requests and limits.
     pub resources: ContainerResources,
+    /// Those nested in it that have control groups of their own. Its allocation includes theirs.
+    pub apart: Vec<LiveNested>,
+}
+
+/// A live nested container with control groups of its own.
+#[derive(Clone, Debug)]
+pub struct LiveNested {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its session leader, once started.
+    pub leader: Option<i32>,
+    /// Its requests and limits.
+    pub resources: ContainerResources,
 }
 
 /// Requests the sandboxes of all containers that have not ended.
@@ -557,7 +570,7 @@ impl Handler<ListLiveContainers> for Containerizer {
                     executor_name: container.executor.name.clone(),
                     is_command: container.is_command,
                     container_id: container.id.clone(),
-                    allocated: container.allocated(),
+                    allocated: self.allocated_in(container),
                     tasks: self
                         .tasks_in(container)
                         .filter(|task| !task.state.is_terminal())
@@ -568,6 +581,14 @@ impl Handler<ListLiveContainers> for Containerizer {
                 },
                 leader: container.leader,
                 resources: container.resources(),
+                apart: self
+                    .apart_in(container)
+                    .map(|one| LiveNested {
+                        id: one.id.clone(),
+                        leader: one.leader,
+                        resources: one.resources(),
+                    })
+                    .collect(),
             };
         living.map(live_container).collect()
     }
@@ -596,6 +617,22 @@ impl Containerizer {
     fn tasks_in<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Task> {
         let inside = self.containers.inside(&container.id);
         container.tasks().chain(inside.flat_map(Container::tasks))
+    }
+
+    /// The living containers nested in this one that have control groups of their own.
+    fn apart_in(&self, container: &Container) -> impl Iterator<Item = &Container> {
+        let inside = self.containers.inside(&container.id);
+        inside.filter(|one| !one.shares_limits() && one.phase != Phase::Terminated)
+    }
+
+    /// Resources of a container and of all live tasks in it. Its own control groups are limited to
+    /// those that share them: [`Container::allocated`].
+    fn allocated_in(&self, container: &Container) -> Resources {
+        let mut sum = container.allocated();
+        for one in self.apart_in(container) {
+            sum += &one.allocated();
+        }
+        sum
     }
 
     /// The living nested containers: of tasks, and on request.
@@ -651,7 +688,7 @@ impl Containerizer {
                 .sandbox(framework_id, container)
                 .to_string_lossy()
                 .into_owned(),
-            allocated: container.allocated(),
+            allocated: self.allocated_in(container),
             tasks: self.tasks_in(container).map(shown).collect(),
             completed: completed().map(shown).collect(),
             statuses: all

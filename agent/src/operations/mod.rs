@@ -71,6 +71,11 @@ pub struct KnownOperation {
     pub conversion: Option<Conversion>,
 }
 
+/// Requests the agent's resources with all its reservations and volumes.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Resources")]
+pub struct CurrentTotal;
+
 /// A framework has acknowledged this status.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
@@ -333,6 +338,14 @@ impl Handler<Apply> for Operations {
             self.apply_next(ctx);
         }
         reply
+    }
+}
+
+impl Handler<CurrentTotal> for Operations {
+    type Result = MessageResult<CurrentTotal>;
+
+    fn handle(&mut self, _: CurrentTotal, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.resource_state.total().clone())
     }
 }
 

@@ -193,6 +193,7 @@ mod tests {
             },
             leader: None,
             resources: Default::default(),
+            apart: Vec::new(),
         };
         let total = |live, estimate| {
             let max = LendingMax::default();

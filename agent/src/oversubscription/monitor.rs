@@ -17,8 +17,9 @@ use runtime::{Instant, Timestamp};
 use crate::container::Containerizer;
 use crate::container::events::{ListLiveContainers, LiveContainer};
 use crate::host::procfs::{self, Process};
+use crate::operations::{CurrentTotal, Operations};
 
-/// How long the containerizer may take to list the containers.
+/// How long the containerizer may take to list the containers, and the operations for the total.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum age of a measurement for metrics.
 const RECENT: Duration = Duration::from_secs(10);
@@ -118,8 +119,8 @@ impl LastUse {
 
 /// The monitor actor.
 pub struct Monitor {
-    total: Resources,
     containerizer: Handle<Containerizer>,
+    operations: Handle<Operations>,
     sampler: Sampler,
     isolators: Vec<IsolatorRef>,
     waiting: Vec<Promise<Answer>>,
@@ -127,17 +128,17 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Measures the containers of this containerizer, on an agent with these resources. The sampler
-    /// measures what no isolator does.
+    /// Measures the containers of this containerizer, on an agent with the resources of these
+    /// operations. The sampler measures the containers that no isolator does.
     pub fn new(
-        total: Resources,
         containerizer: Handle<Containerizer>,
+        operations: Handle<Operations>,
         sampler: Sampler,
         isolators: Vec<IsolatorRef>,
     ) -> Self {
         Self {
-            total,
             containerizer,
+            operations,
             sampler,
             isolators,
             waiting: Vec::new(),
@@ -148,19 +149,20 @@ impl Monitor {
     fn measure(&mut self, ctx: &mut Context<Self>) {
         let (node, sampler) = (ctx.node().clone(), self.sampler.clone());
         let isolators = self.isolators.clone();
-        let (total, asked) = (
-            self.total.clone(),
-            self.containerizer.ask(ListLiveContainers, PATIENCE),
-        );
+        let asked = self.containerizer.ask(ListLiveContainers, PATIENCE);
+        let total = self.operations.ask(CurrentTotal, PATIENCE);
         let measuring = async move {
             let failed = |reason: String| UsageUnavailable { reason };
             let live = asked
                 .await
                 .map_err(|error| failed(format!("cannot list the containers: {error}")))?;
+            let total = total
+                .await
+                .map_err(|error| failed(format!("cannot get the agent's resources: {error}")))?;
             let (mut measured, mut is_whole) = (Measured::new(), true);
             for isolator in isolators {
-                let ids = live.iter().map(|one| one.usage.container_id.clone());
-                match isolator.measure(ids.collect()).await {
+                let ids = live.iter().flat_map(ids_of).cloned().collect();
+                match isolator.measure(ids).await {
                     Ok(more) => merge(&mut measured, more),
                     Err(error) => {
                         let isolator = isolator.pid();
@@ -169,9 +171,10 @@ impl Monitor {
                     }
                 }
             }
-            let of = |container: &LiveContainer| measured.get(&container.usage.container_id);
-            let lacking = live.iter().filter(|one| !of(one).is_some_and(is_complete));
-            let leaders: Vec<i32> = lacking.filter_map(|one| one.leader).collect();
+            let is_measured = |id| measured.get(id).is_some_and(is_complete);
+            let lacking = live.iter().filter(|one| !ids_of(one).all(is_measured));
+            // All of an executor, so that no process counts for both it and a nested container.
+            let leaders: Vec<i32> = lacking.flat_map(leaders_of).collect();
             let mut sampled = BTreeMap::new();
             if !leaders.is_empty() {
                 let found = node.blocking(move || sampler(&leaders)).await;
@@ -228,23 +231,98 @@ fn usage(
     now: Timestamp,
     units: Units,
 ) -> ResourceUsage {
-    let usage_of = |container: LiveContainer| {
-        let mut usage = container.usage;
-        let own = measured.get(&usage.container_id);
-        let processes = match container.leader.and_then(|leader| sampled.get(&leader)) {
+    let measure = |id: &ContainerId, leader: Option<i32>, allowed: &ContainerResources| {
+        let own = measured.get(id);
+        let processes = match leader.and_then(|leader| sampled.get(&leader)) {
             Some(found) if !found.is_empty() => Some(found.as_slice()),
             _ => own.filter(|own| is_complete(own)).map(|_| [].as_slice()),
         };
-        usage.statistics = processes.map(|processes| {
-            let mut all = statistics(processes, &container.resources, now, units);
+        processes.map(|processes| {
+            let mut all = statistics(processes, allowed, now, units);
             own.into_iter().for_each(|own| all.overlay(own));
             all
-        });
+        })
+    };
+    let usage_of = |container: LiveContainer| {
+        let mut usage = container.usage;
+        usage.statistics = measure(&usage.container_id, container.leader, &container.resources);
+        if let Some(sum) = &mut usage.statistics {
+            // One that has just started, or has just ended, has none.
+            let apart = container.apart.iter();
+            apart
+                .filter_map(|one| measure(&one.id, one.leader, &one.resources))
+                .for_each(|one| add(sum, one));
+        }
         usage
     };
     ResourceUsage {
         total,
         executors: live.into_iter().map(usage_of).collect(),
+    }
+}
+
+/// The containers of an executor that are measured.
+fn ids_of(container: &LiveContainer) -> impl Iterator<Item = &ContainerId> {
+    let nested = container.apart.iter().map(|one| &one.id);
+    std::iter::once(&container.usage.container_id).chain(nested)
+}
+
+fn leaders_of(container: &LiveContainer) -> impl Iterator<Item = i32> {
+    let nested = container.apart.iter().filter_map(|one| one.leader);
+    container.leader.into_iter().chain(nested)
+}
+
+/// Adds the statistics of a nested container with control groups of its own. Pressures cannot be
+/// added; they stay those of the executor's group, and so does its network.
+fn add(sum: &mut ResourceStatistics, one: ResourceStatistics) {
+    fn plus<T: std::ops::AddAssign>(sum: &mut Option<T>, one: Option<T>) {
+        match (sum.as_mut(), one) {
+            (Some(sum), Some(one)) => *sum += one,
+            (None, Some(one)) => *sum = Some(one),
+            (_, None) => {}
+        }
+    }
+    // Soft limits are set only where they differ from the limits.
+    if sum.cpus_soft_limit.is_some() || one.cpus_soft_limit.is_some() {
+        let soft = |of: &ResourceStatistics| of.cpus_soft_limit.unwrap_or(of.cpus_limit);
+        sum.cpus_soft_limit = Some(soft(sum) + soft(&one));
+    }
+    if sum.mem_soft_limit_bytes.is_some() || one.mem_soft_limit_bytes.is_some() {
+        let soft = |of: &ResourceStatistics| of.mem_soft_limit_bytes.unwrap_or(of.mem_limit_bytes);
+        sum.mem_soft_limit_bytes = Some(soft(sum).saturating_add(soft(&one)));
+    }
+    sum.cpus_limit += one.cpus_limit;
+    // Infinite limits are the maximum.
+    sum.mem_limit_bytes = sum.mem_limit_bytes.saturating_add(one.mem_limit_bytes);
+    sum.processes += one.processes;
+    sum.threads += one.threads;
+    sum.cpus_user_time_secs += one.cpus_user_time_secs;
+    sum.cpus_system_time_secs += one.cpus_system_time_secs;
+    sum.mem_rss_bytes += one.mem_rss_bytes;
+    plus(&mut sum.cpus_nr_periods, one.cpus_nr_periods);
+    plus(&mut sum.cpus_nr_throttled, one.cpus_nr_throttled);
+    let throttled = one.cpus_throttled_time_secs;
+    plus(&mut sum.cpus_throttled_time_secs, throttled);
+    plus(&mut sum.mem_total_bytes, one.mem_total_bytes);
+    plus(&mut sum.mem_total_memsw_bytes, one.mem_total_memsw_bytes);
+    plus(&mut sum.mem_cache_bytes, one.mem_cache_bytes);
+    plus(&mut sum.mem_anon_bytes, one.mem_anon_bytes);
+    plus(&mut sum.mem_mapped_file_bytes, one.mem_mapped_file_bytes);
+    plus(&mut sum.mem_swap_bytes, one.mem_swap_bytes);
+    plus(&mut sum.mem_unevictable_bytes, one.mem_unevictable_bytes);
+    plus(&mut sum.mem_kmem_usage_bytes, one.mem_kmem_usage_bytes);
+    let buffers = one.mem_kmem_tcp_usage_bytes;
+    plus(&mut sum.mem_kmem_tcp_usage_bytes, buffers);
+    plus(&mut sum.disk_limit_bytes, one.disk_limit_bytes);
+    plus(&mut sum.disk_used_bytes, one.disk_used_bytes);
+    for more in one.blkio {
+        match sum.blkio.iter_mut().find(|own| own.device == more.device) {
+            Some(own) => {
+                own.bytes += more.bytes;
+                own.requests += more.requests;
+            }
+            None => sum.blkio.push(more),
+        }
     }
 }
 
@@ -331,6 +409,7 @@ impl Handler<RecentUse> for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::events::LiveNested;
     use protocol::usage::{ExecutorUsage, Throttle};
     use protocol::{ExecutorId, FrameworkId};
 
@@ -427,6 +506,7 @@ mod tests {
                 mem_limit: Some(Limit::Infinite),
                 ..ContainerResources::default()
             },
+            apart: Vec::new(),
         };
         let sampled = BTreeMap::from([
             (10, vec![process(10, 100, 5), process(11, 50, 7)]),
@@ -478,5 +558,36 @@ mod tests {
             let found = found.map(|one| (one.threads, one.cpus_user_time_secs, one.cpus_limit));
             assert_eq!(found, expected, "measured by isolators, and not in /proc");
         }
+        let nested = |name, leader| LiveNested {
+            id: ContainerId::new(name).unwrap(),
+            leader,
+            resources: ContainerResources {
+                requests: Resources::parse("cpus:2;mem:64").unwrap(),
+                ..ContainerResources::default()
+            },
+        };
+        let executor = LiveContainer {
+            apart: vec![nested("n", Some(30)), nested("new", None)],
+            ..live_container(10)
+        };
+        assert_eq!(ids_of(&executor).count(), 3);
+        assert_eq!(leaders_of(&executor).collect::<Vec<i32>>(), [10, 30]);
+        let sampled = BTreeMap::from([
+            (10, vec![process(10, 100, 5)]),
+            (30, vec![process(30, 200, 7)]),
+        ]);
+        let none = Measured::new();
+        let usage = super::usage(
+            Resources::new(),
+            vec![executor],
+            &none,
+            &sampled,
+            now,
+            units,
+        );
+        let sum = usage.executors[0].statistics.clone().unwrap();
+        assert_eq!((sum.processes, sum.cpus_user_time_secs), (2, 3.0));
+        assert_eq!((sum.mem_rss_bytes, sum.cpus_limit), (12 * 4096, 3.5));
+        assert_eq!(sum.mem_soft_limit_bytes, Some(96 << 20));
     }
 }

@@ -388,11 +388,10 @@ pub fn start_with(
     };
     let operations = Operations::new(resource_state, store, containerizer.clone());
     let operations = node.spawn("operations", operations)?;
-    let total = config.info().resources.clone();
-    let measured = containerizer.clone();
+    let (measured, totals) = (containerizer.clone(), operations.clone());
     let monitor = node.supervise("monitor", RESTART_ALWAYS, move || {
-        let (total, sampler) = (total.clone(), sampler.clone());
-        Monitor::new(total, measured.clone(), sampler, isolators.clone())
+        let sampler = sampler.clone();
+        Monitor::new(measured.clone(), totals.clone(), sampler, isolators.clone())
     })?;
     // By name, so that modules reach the monitor after a restart too.
     let by_name = node.refer(Pid::new("monitor", node.id().clone(), 0));

@@ -284,6 +284,10 @@ fn dockers_parameter_tmpfs_is_a_volume() {
         );
         let theirs: schema::ContainerInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
         let ours = protocol::task::ContainerInfo::try_from(&theirs).unwrap();
+        let written = schema::ContainerInfo::from(&ours);
+        assert!(written.volumes.is_empty(), "clients do not know this type");
+        let again = protocol::task::ContainerInfo::try_from(&written);
+        assert_eq!(again.as_ref(), Ok(&ours));
         ours.volumes.into_iter().next().unwrap()
     };
     let made = |is_read_only, bytes, mode| Volume {

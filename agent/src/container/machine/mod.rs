@@ -137,6 +137,8 @@ pub struct Task {
     pub state: TaskState,
     /// Whether the master has disowned it: its updates are dropped.
     pub disowned: bool,
+    /// Whether its record has lost its secrets, so that it cannot be sent to its executor again.
+    lacks_secrets: bool,
     /// The kill request, if there was one.
     kill_request: Option<KillRequest>,
     /// UUIDs of the newest updates received, to detect repeated ones.
@@ -152,6 +154,7 @@ impl Task {
             info,
             state: TaskState::Staging,
             disowned: false,
+            lacks_secrets: false,
             kill_request: None,
             received: VecDeque::new(),
             statuses: VecDeque::new(),

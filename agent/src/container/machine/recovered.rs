@@ -45,7 +45,9 @@ impl Container {
         (container.phase, container.leader) = (Phase::Recovering, leader);
         container.has_run_tasks = true; // Its first task may have been sent.
         let tasks = found.tasks.into_iter().map(|(info, state)| {
+            let settings = info.container.as_ref();
             let task = Task {
+                lacks_secrets: settings.is_some_and(|settings| settings.has_secrets()),
                 state: state.state,
                 received: state.given.into(),
                 ..Task::new(info)
@@ -140,10 +142,23 @@ impl Container {
         let staging = self.tasks.iter();
         let staging = staging.filter(|(_, task)| task.state == TaskState::Staging);
         let lost = staging.map(|(id, _)| id).filter(unreported_exits);
-        let tasks = lost.chain(&queued).filter_map(|id| self.tasks.get(id));
+        let (incomplete, lost): (Vec<TaskId>, Vec<TaskId>) = lost
+            .cloned()
+            .partition(|id| self.tasks.get(id).is_some_and(|task| task.lacks_secrets));
+        let tasks = lost.iter().chain(&queued);
+        let tasks = tasks.filter_map(|id| self.tasks.get(id));
         let run = |info: &TaskInfo| Effect::Run(Box::new(info.clone()));
         let mut effects: Vec<Effect> = tasks.map(|task| run(&task.info)).collect();
         self.has_run_tasks |= !effects.is_empty();
+        for id in incomplete {
+            let message = "The agent restarted before the executor reported the task, and its \
+                           secrets are not checkpointed. Launch it again";
+            let reason = Reason::AgentRestarted;
+            let failed = self.report_end(&id, TaskState::Failed, reason, message.to_owned());
+            effects.extend(failed);
+            // A native executor may have it.
+            effects.push(Effect::End(id, None));
+        }
         let live = self.tasks.values().filter(|task| !task.state.is_terminal());
         effects.extend(live.filter_map(|task| {
             let policy = task.kill_request?.0.or(task.info.kill_policy);
@@ -196,6 +211,7 @@ mod tests {
     use super::super::tests::{actor, id, task, terminals};
     use super::*;
     use crate::ledger::record::tests as records;
+    use protocol::task::container::{ContainerInfo, SecretData, Volume, VolumeSource};
     use protocol::{FrameworkInfo, Uuid};
     use runtime::{NodeId, Pid};
 
@@ -285,6 +301,35 @@ mod tests {
         assert!(native.subscribe("secret", other).is_err());
         let effects = native.subscribe("secret", actor()).unwrap();
         assert_eq!(described(&effects), ["run known", "run lost"]);
+    }
+
+    #[test]
+    fn lost_task_without_its_secrets_fails() {
+        let mut info = task("t");
+        let settings = ContainerInfo {
+            volumes: vec![Volume {
+                container_path: "key".into(),
+                is_read_only: false,
+                source: VolumeSource::Secret(SecretData::default()),
+            }],
+            ..ContainerInfo::default()
+        };
+        info.container = Some(Box::new(settings));
+        let (state, given) = (TaskState::Staging, Vec::new());
+        let found = StoredContainer {
+            record: records::container(),
+            tasks: vec![(info, StateRecord { state, given })],
+        };
+        let recovered = || Container::recovered(records::id("c"), found.clone(), Some(42));
+        let mut over_http = recovered();
+        let known = BTreeSet::from([id("t")]);
+        let effects = over_http.subscribe_stream(actor(), &known).unwrap();
+        assert_eq!(effects, [], "it has the task");
+        let mut native = recovered();
+        let effects = native.subscribe("secret", actor()).unwrap();
+        let failed = (id("t"), TaskState::Failed, Reason::AgentRestarted);
+        assert_eq!(terminals(&effects), [failed]);
+        assert_eq!(described(&effects[1..]), ["end t"]);
     }
 
     /// SPEC 2.5, 5.3: like an HTTP executor whose stream breaks.

@@ -76,8 +76,12 @@ impl Containerizer {
         };
         self.add_container(&id, framework, framework_id, &own, ctx);
         self.containers.assign(framework_id, &task.task_id, &id);
+        let throttle = self.containers.get(&parent).and_then(Container::throttle);
         if let Some(container) = self.containers.get_mut(&id) {
             container.add(task);
+            if let Some(degree) = throttle.filter(|_| !container.shares_limits()) {
+                container.set_throttle(degree);
+            }
         }
         self.enclose(&id);
         made.push((id, own));

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use module_api::isolator::{LaunchPlan, Mount, MountSource, RootFilesystem};
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use protocol::task::container::SecretData;
@@ -359,14 +360,14 @@ impl Source {
     /// sees.
     fn secret(bytes: &[u8], sandbox: &Path, target: &Path) -> Result<Self, String> {
         // Over the sandbox only as long as the file is made.
-        mount(
-            Some("secret"),
-            sandbox,
-            Some("tmpfs"),
-            INERT,
-            Some("mode=0755"),
-        )
-        .map_err(failed("make memory for", target))?;
+        let memory =
+            |options: &str| mount(Some("secret"), sandbox, Some("tmpfs"), INERT, Some(options));
+        // Kernels before 6.4 cannot keep it out of swap space.
+        let mounted = match memory("mode=0755,noswap") {
+            Err(Errno::EINVAL) => memory("mode=0755"),
+            mounted => mounted,
+        };
+        mounted.map_err(failed("make memory for", target))?;
         let made = Self::write(bytes, sandbox, target);
         umount2(sandbox, MntFlags::MNT_DETACH).map_err(failed("make memory for", target))?;
         made

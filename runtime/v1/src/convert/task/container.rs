@@ -64,6 +64,10 @@ impl TryFrom<&ContainerInfo> for to::ContainerInfo {
 impl From<&to::ContainerInfo> for ContainerInfo {
     fn from(container: &to::ContainerInfo) -> Self {
         let image = container.image.as_ref();
+        // Clients of Docker's containers know memory volumes as parameters only.
+        let is_docker = container.docker.is_some();
+        let tmpfs = |volume: &&to::Volume| is_docker && write_tmpfs(volume).is_some();
+        let volumes = container.volumes.iter();
         let docker = container.docker.as_ref().map(|options| {
             Box::new(ContainerInfoDockerInfo {
                 image: image.map(|image| image.name.clone()).unwrap_or_default(),
@@ -79,18 +83,21 @@ impl From<&to::ContainerInfo> for ContainerInfo {
                     .map(write_docker_port)
                     .collect(),
                 privileged: Some(options.is_privileged),
+                parameters: volumes.clone().filter_map(write_tmpfs).collect(),
                 force_pull_image: image.map(|image| !image.is_cached),
                 ..ContainerInfoDockerInfo::default()
             })
         });
-        let is_docker = docker.is_some();
         let mesos = image.filter(|_| !is_docker);
         Self {
             r#type: match is_docker {
                 true => ContainerInfoType::Docker,
                 false => ContainerInfoType::Mesos,
             },
-            volumes: container.volumes.iter().map(write_volume).collect(),
+            volumes: volumes
+                .filter(|volume| !tmpfs(volume))
+                .map(write_volume)
+                .collect(),
             docker,
             hostname: container.hostname.clone(),
             mesos: mesos.map(|image| ContainerInfoMesosInfo {
@@ -165,6 +172,24 @@ fn read_tmpfs(parameter: &Parameter) -> Result<to::Volume, Invalid> {
         container_path: path.to_owned(),
         is_read_only,
         source: to::VolumeSource::Memory(volume),
+    })
+}
+
+/// The parameter from which [`read_tmpfs`] reads this volume; `None` if there is none.
+fn write_tmpfs(volume: &to::Volume) -> Option<Parameter> {
+    let path = &volume.container_path;
+    let to::VolumeSource::Memory(memory) = &volume.source else {
+        return None;
+    };
+    if !path.starts_with('/') || path.contains(':') {
+        return None;
+    }
+    let access = if volume.is_read_only { "ro" } else { "rw" };
+    let size = memory.bytes.map(|bytes| format!(",size={bytes}"));
+    let size = size.unwrap_or_default();
+    Some(Parameter {
+        key: "tmpfs".into(),
+        value: format!("{path}:{access}{size},mode={:o}", memory.mode),
     })
 }
 
