@@ -9,7 +9,6 @@
 //! | `agents` | registered agents: admission, comparison, health, the whitelist |
 //! | `api` | pages, metrics, the operator and scheduler APIs |
 //! | `config` | the configuration, checked once at startup |
-//! | `error` | errors at the start of a master |
 //! | `frameworks` | frameworks: subscription, update, standby schedulers, HTTP |
 //! | `leadership` | runs the actor while this node's member leads; the mirror |
 //! | `maintenance` | machines that are or will be down, and draining |
@@ -26,7 +25,6 @@
 pub mod agents;
 pub mod api;
 pub mod config;
-mod error;
 pub mod frameworks;
 pub mod leadership;
 pub mod maintenance;
@@ -42,6 +40,5 @@ pub mod validation;
 
 pub use api::{counters as counters_source, routes};
 pub use config::{Config, InvalidConfig};
-pub use error::StartError;
-pub use master::{Master, Started, TakeSnapshot, start, start_after};
+pub use master::{Master, StartError, Started, TakeSnapshot, start, start_after};
 pub use registry::{MemoryRegistry, Registry};

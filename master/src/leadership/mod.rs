@@ -25,8 +25,8 @@ use runtime::{Reply, Role, SpawnError, promise};
 use crate::agents::whitelist::AdmitHosts;
 use crate::api::Hits;
 use crate::config::Config;
-use crate::error::StartError;
 use crate::leadership::mirror::{Mirrored, STALENESS_MAX};
+use crate::master::StartError;
 use crate::master::{self, Master};
 use crate::registry::{Registry, RegistryMachine, RegistryMeter, ReplicatedRegistry};
 

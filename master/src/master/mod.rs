@@ -15,6 +15,7 @@
 //! | `commits` | sends an operation to its agent once the registry has recorded it |
 //! | `duties` | changes that the registry must record before they are published |
 //! | `end_of_turn` | the work at the end of each turn |
+//! | `error` | errors at the start of a master |
 //! | `fencing` | the reaction to a peer that has seen a leader of a later term |
 //! | `launching` | launches on their way to agents |
 //! | `operators` | requests from operators |
@@ -29,6 +30,7 @@ mod allocation;
 mod commits;
 mod duties;
 mod end_of_turn;
+mod error;
 mod fencing;
 mod launching;
 mod operators;
@@ -38,6 +40,7 @@ mod schedulers;
 mod turns;
 mod verbs;
 
+pub use error::StartError;
 pub use operators::{EndFramework, NotEnded, ResetQuota, SetQuotas};
 pub(crate) use operators::{ExplainTo, OperateAll};
 
@@ -76,7 +79,6 @@ use self::end_of_turn::EndOfTurn;
 use crate::agents::whitelist::AdmitHosts;
 use crate::api::RECOVERING;
 use crate::config::Config;
-use crate::error::StartError;
 use crate::registry::{Metered, Registry, RegistryError, RegistryMeter, RegistryState};
 use crate::state::MasterState;
 use crate::state::effects::{Effect, Effects};

@@ -2,7 +2,7 @@
 //!
 //! They are offered as regular resources too: best-effort tasks use them until regular tasks take
 //! them, and then the QoS controller makes room. Idle reservations are not counted, since the
-//! allocator lends those; an agent's report has the reservations that it started with.
+//! allocator lends those.
 
 use module_api::{ModuleError, Parameters};
 use protocol::ResourceUsage;
@@ -42,7 +42,6 @@ impl EstimatorPolicy for AllocationSlack {
         let total = usage.total.quantities();
         let free = total.saturating_sub(&allocated.quantities());
         let unreserved = usage.total.saturating_sub(&allocated).unreserved();
-        // A reservation made since the start is in the allocations only.
         let free = free.lesser(&unreserved.quantities());
         let names = match self.memory {
             true => &[Name::Cpus, Name::Mem][..],
