@@ -15,8 +15,8 @@ const USUAL_ALIGNMENT: usize = 16;
 /// mimalloc's option `purge_delay`, in milliseconds, which the crate does not name.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Returns free memory to the system at once, and not after a second: for an agent, which shares its
-/// host with the tasks. Takes no measurable time of launches.
+/// Returns free memory to the system at once, and not after a second: for an agent, which shares
+/// its host with the tasks. Takes no measurable time of launches.
 #[allow(unsafe_code)]
 pub fn return_free_memory_at_once() {
     // SAFETY: options may be set at any time.

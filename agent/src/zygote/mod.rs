@@ -324,7 +324,8 @@ impl Zygote {
         }
     }
 
-    /// Asks a container init to kill its processes now. It is killed with them if it takes too long.
+    /// Asks a container init to kill its processes now. It is killed with them if it takes too
+    /// long.
     fn kill(&mut self, container_id: ContainerId) {
         let Some(child) = self.processes.child(&container_id) else {
             return;

@@ -5,8 +5,8 @@
 //! some time, the executor that has done the least work is killed. When the pressure has stayed
 //! below half of its bounds, the degrees are lifted again, step by step. Corrects only throttleable
 //! resources: idle reservations are lent by the allocator. Where the machine's pressure stands in
-//! for that of regular containers, only waiting for memory kills: throttled executors wait for CPUs,
-//! input and output themselves, which would raise the alarm until none is left.
+//! for that of regular containers, only waiting for memory kills: throttled executors wait for
+//! CPUs, input and output themselves, which would raise the alarm until none is left.
 //!
 //! The pressure is read at each check; the kernel's triggers are not used.
 

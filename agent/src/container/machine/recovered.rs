@@ -191,8 +191,8 @@ impl Container {
             return Vec::new();
         }
         if self.is_command || self.is_group() {
-            // Its init still isolates itself, and has as long as after any launch. The agent does not
-            // wait for that.
+            // Its init still isolates itself, and has as long as after any launch. The agent does
+            // not wait for that.
             self.phase = Phase::Launching;
             return vec![Effect::AwaitSubscription];
         }

@@ -22,9 +22,9 @@ impl Core {
         log.persisted == log.last_index() && self.stash.log_is_on_disk()
     }
 
-    /// The raft crate draws election timeouts from a thread-local generator. [`config`](crate::core::config) makes its
-    /// range far larger than allowed here, so a freshly drawn one is recognized by its size and
-    /// replaced by one from the seed before it is used.
+    /// The raft crate draws election timeouts from a thread-local generator.
+    /// [`config`](crate::core::config) makes its range far larger than allowed here, so a freshly
+    /// drawn one is recognized by its size and replaced by one from the seed before it is used.
     pub(in crate::core) fn draw_timeout(&mut self) {
         let base = self.settings.election_ticks;
         if self.raw.raft.randomized_election_timeout() >= 2 * base {

@@ -4,7 +4,8 @@
 //! A container that names networks gets a network namespace before its launch, and each network's
 //! plugins add an interface to it. They delete it after its last process has ended; the end of the
 //! task does not wait for that. A container of type DOCKER without a network gets a namespace with
-//! its loopback only. What each interface sends can be limited. At the start the networks of containers that are gone are removed.
+//! its loopback only. What each interface sends can be limited. At the start the networks of
+//! containers that are gone are removed.
 //!
 //! | module | contents |
 //! |---|---|

@@ -27,7 +27,7 @@ const LOOPBACK: u32 = 1;
 const ROOT: u32 = u32::MAX;
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
-/// `TCA_TBF_PARMS`, `TCA_TBF_RATE64` and `TCA_TBF_BURST`.
+/// The attributes of a token bucket filter: its parameters, `TCA_TBF_RATE64` and `TCA_TBF_BURST`.
 const PARAMETERS: u16 = 1;
 const RATE: u16 = 4;
 const BURST: u16 = 6;
