@@ -160,7 +160,7 @@ fn top_level_has_only_planned_entries() {
 /// Parts of a crate that import each other in a circle. Each number may only fall.
 const CIRCLES: &[(&str, usize)] = &[
     ("agent/src/", 9),
-    ("master/src/", 15),
+    ("master/src/", 14), // all but permission, and validation imports them
     ("modules/api/src/", 2),
     ("runtime/cli/", 4),
     ("runtime/http/src/", 10),

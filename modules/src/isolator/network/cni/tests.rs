@@ -176,6 +176,14 @@ fn what_an_interface_sends_is_limited() {
         );
         return;
     }
+    let mut trial = Command::new("unshare");
+    let made = trial
+        .args(["--net", "ip", "link", "add", "eth0", "type", "veth"])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        _ = writeln!(std::io::stderr(), "skipped: this kernel has no veth");
+        return;
+    }
     let plugin = format!(
         "[ $CNI_COMMAND = DEL ] || nsenter --net=$CNI_NETNS ip link add eth0 type veth peer name out || exit 1; {FIRST}"
     );
