@@ -76,9 +76,12 @@ fn errors_are_one_line_naming_the_mistake() {
         (&["agents", "--master", "127.0.0.1:1"], "127.0.0.1:1"),
     ];
     let work_dir = tempfile::tempdir().expect("a directory");
+    let made = meros(["certs", "--dir"]).arg(work_dir.path()).output();
+    assert!(made.expect("meros runs").status.success());
     for (arguments, named) in cases {
         let output = meros(arguments.iter().copied())
             .env("MESOS_WORK_DIR", work_dir.path())
+            .env("MEROS_CERTS", work_dir.path())
             .output_in_time()
             .expect("meros runs");
         let text = stderr(&output);

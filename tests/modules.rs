@@ -57,6 +57,9 @@ fn invalid_module_parameter_stops_the_start() {
         }
         command.args(["--port=0"].iter().filter(|_| verb == "master"));
         command.arg("--work_dir").arg(directory.path()).args(flags);
+        let made = meros(["certs", "--dir"]).arg(directory.path()).output();
+        assert!(made.expect("meros runs").status.success());
+        command.env("MEROS_CERTS", directory.path());
         let output = command.output_in_time().expect("meros runs");
         assert!(!output.status.success(), "{}", stdout(&output));
         stderr(&output)
