@@ -476,48 +476,41 @@ fn write_plugin(directory: &Path, groups: Option<&Path>) {
     std::fs::write(directory.join("config/held.conflist"), config.to_string()).expect("a file");
 }
 
+fn crash_at_each(name: &str, steps: &[Step], victim: Victim) {
+    let Some(mut fixture) = Fixture::begin(name) else {
+        return;
+    };
+    for step in steps {
+        fixture.crash_at(*step, victim);
+    }
+}
+
 // Covers 5.3; 5.5 in part: recovery and orphans.
 #[test]
 fn killed_agent_leaves_nothing_at_any_step() {
-    let Some(mut fixture) = Fixture::begin("crash-a") else {
-        return;
-    };
-    for step in STEPS {
-        fixture.crash_at(step, Victim::Agent);
-    }
+    crash_at_each("crash-a", &STEPS, Victim::Agent);
 }
 
 // Covers 5.5 in part: recovery and orphans.
 #[test]
 fn killed_zygote_leaves_nothing_at_any_step() {
-    let Some(mut fixture) = Fixture::begin("crash-z") else {
-        return;
-    };
-    for step in STEPS {
-        fixture.crash_at(step, Victim::Zygote);
-    }
+    crash_at_each("crash-z", &STEPS, Victim::Zygote);
 }
 
 // Covers 5.3; 5.5 in part: recovery and orphans.
 #[test]
 fn killed_agent_and_zygote_leave_nothing_at_any_step() {
-    let Some(mut fixture) = Fixture::begin("crash-b") else {
-        return;
-    };
-    for step in STEPS {
-        fixture.crash_at(step, Victim::AgentAndZygote);
-    }
+    crash_at_each("crash-b", &STEPS, Victim::AgentAndZygote);
 }
 
 // Covers 5.5 in part: recovery and orphans.
 #[test]
 fn killed_container_init_leaves_nothing_at_any_step() {
-    let Some(mut fixture) = Fixture::begin("crash-i") else {
-        return;
-    };
-    for step in [Step::Isolating, Step::Running, Step::Ending] {
-        fixture.crash_at(step, Victim::Init);
-    }
+    crash_at_each(
+        "crash-i",
+        &[Step::Isolating, Step::Running, Step::Ending],
+        Victim::Init,
+    );
 }
 
 /// The agent is killed at the first status of these tasks, at the second, and so on.

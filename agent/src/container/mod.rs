@@ -81,7 +81,7 @@ use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates};
 
 /// Sandboxes created in one blocking job.
 const SANDBOXES_AT_ONCE: usize = 32;
-/// Such jobs at the same time. Each has a thread, whose heap keeps what it once needed.
+/// Maximum of these jobs at the same time. Each has a thread, whose heap does not shrink at once.
 const SANDBOX_JOBS_MAX: usize = 4;
 
 /// A sandbox to be created.
@@ -107,7 +107,7 @@ pub struct Containerizer {
     agent: AgentInfo,
     launcher: Box<dyn Launcher>,
     sandboxes: Arc<dyn Sandboxes>,
-    /// Jobs that wait for one of those that run, and the number of these.
+    /// Queued sandbox jobs, and the number of running ones.
     wanted_sandboxes: VecDeque<Vec<WantedSandbox>>,
     sandbox_jobs: usize,
     /// The agent's reservations and volumes.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use protocol::task::uri::sha256_digits;
+use resources::Invalid;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +19,8 @@ pub struct Digest(String);
 
 impl Digest {
     /// Parses `sha256:` and 64 lower-case hexadecimal digits.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        match text.strip_prefix(PREFIX) {
-            Some(hex) if hex.len() == HEX && hex.bytes().all(is_hex) => Ok(Self(hex.to_owned())),
-            _ => Err(format!(
-                "digest `{text}`: expected `{PREFIX}` and {HEX} lower-case hexadecimal digits"
-            )),
-        }
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        sha256_digits(text).map(|digits| Self(digits.to_owned()))
     }
 
     /// The digest of this content.
@@ -58,9 +54,9 @@ impl fmt::Display for Digest {
 }
 
 impl TryFrom<String> for Digest {
-    type Error = String;
+    type Error = Invalid;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         Self::parse(&text)
     }
 }

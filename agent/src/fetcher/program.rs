@@ -150,7 +150,7 @@ async fn fetch(
     }
 }
 
-/// A file whose content is hashed while it is written, if it must have a digest.
+/// A file being written. Its content is hashed meanwhile if a digest is expected.
 struct Checked {
     file: File,
     expected: Option<(Digest, Hasher)>,

@@ -32,7 +32,10 @@ impl Reference {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |problem: String| format!("image name `{text}`: {problem}");
         let (rest, digest) = match text.split_once('@') {
-            Some((rest, digest)) => (rest, Some(Digest::parse(digest).map_err(wrong)?)),
+            Some((rest, digest)) => {
+                let digest = Digest::parse(digest).map_err(|error| wrong(error.to_string()))?;
+                (rest, Some(digest))
+            }
             None => (text, None),
         };
         let (registry, rest) = match rest.split_once('/') {

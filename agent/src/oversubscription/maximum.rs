@@ -51,7 +51,7 @@ impl LendingMax {
         Ok(Self(bounds))
     }
 
-    /// The part of an estimate that may be lent beside what is lent already.
+    /// The part of an estimate that may be lent in addition to the resources already lent.
     pub fn apply(&self, estimate: Resources, usage: &ResourceUsage) -> Resources {
         if self.0.is_empty() {
             return estimate;

@@ -3,8 +3,8 @@
 //!
 //! Handles only its timers and answers; has no state. An estimator that never answers blocks only
 //! this loop; a failed or invalid one costs a log line and one interval. Does not talk to the
-//! master. `maximum` bounds what is lent, `monitor` measures the usage for the modules, `qos`
-//! applies the corrections of the QoS controller, and `trace` records usage.
+//! master. `maximum` bounds the lent resources, `monitor` measures the usage for the modules,
+//! `qos` applies the corrections of the QoS controller, and `trace` records usage.
 
 pub mod maximum;
 pub mod monitor;

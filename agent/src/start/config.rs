@@ -68,7 +68,7 @@ pub struct Settings {
     pub authenticate_http_executors: bool,
     /// `--oversubscribed_resources_interval`, default 15 s: how often the estimator is asked.
     pub oversubscribed_resources_interval: Duration,
-    /// `--oversubscription_max`, default none: an upper bound of what is lent, by resource.
+    /// `--oversubscription_max`, default none: an upper bound of the lent resources.
     pub oversubscription_max: LendingMax,
     /// `--record_usage`, default none: the file of a usage trace.
     pub record_usage: Option<PathBuf>,

@@ -29,7 +29,7 @@ enum State {
     GivenUp,
     /// Has its root file system.
     Ready(Box<Provisioned>),
-    /// It has one, of an earlier agent process, whose record is damaged.
+    /// An earlier agent process made one, and its record is damaged.
     Damaged,
 }
 

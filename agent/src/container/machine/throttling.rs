@@ -1,7 +1,7 @@
 //! Throttling: a container with lent resources uses less, on a correction of the QoS controller.
 //!
-//! Pure. Only resources lent as throttleable allow it. The framework is told by an update of each
-//! running task, with a reason that Mesos knows and the degree as a label. The degree is not
+//! Pure. Only resources lent as throttleable allow it. The framework receives an update of
+//! each running task, with a reason that Mesos knows and the degree as a label. The degree is not
 //! checkpointed: after a restart of the agent a container is not throttled until the controller
 //! advises it again.
 

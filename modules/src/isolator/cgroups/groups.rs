@@ -264,7 +264,10 @@ impl Groups {
             None => {}
         }
         if let Some((version, dir)) = self.find(Controller::Cpu, container) {
-            cpu::measure_throttling(version, &read(&dir, "cpu.stat"), &mut found);
+            // In v2 this file has the CPU time, too.
+            let is_read = version == Version::V2 && !cpu_time.is_empty();
+            let other = (!is_read).then(|| read(&dir, "cpu.stat"));
+            cpu::measure_throttling(version, other.as_ref().unwrap_or(&cpu_time), &mut found);
         }
         if let Some((version, dir)) = self.find(Controller::Memory, container) {
             let (used, swap) = match version {

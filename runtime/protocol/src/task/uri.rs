@@ -110,19 +110,10 @@ impl Uri {
     }
 
     /// Checks the form of its digest. An error names the invalid field.
-    pub fn check_digest(&self) -> Result<(), Invalid> {
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        let is_digest = |text: &str| {
-            let hex = text.strip_prefix("sha256:");
-            hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
-        };
-        match self.digest.as_deref().filter(|digest| !is_digest(digest)) {
-            None => Ok(()),
-            Some(wrong) => {
-                let expected = "`sha256:` and 64 lower-case hexadecimal digits";
-                Err(Invalid::new("digest", wrong, expected))
-            }
-        }
+    fn check_digest(&self) -> Result<(), Invalid> {
+        self.digest
+            .as_deref()
+            .map_or(Ok(()), |digest| sha256_digits(digest).map(drop))
     }
 
     /// Size of its texts, in bytes.
@@ -130,6 +121,18 @@ impl Uri {
         let optional = [&self.output_file, &self.digest].into_iter().flatten();
         self.value.len() + optional.map(String::len).sum::<usize>() + ENTRY_BYTES
     }
+}
+
+/// The 64 hexadecimal digits of a digest such as `sha256:0f...`. An error names the field `digest`.
+pub fn sha256_digits(digest: &str) -> Result<&str, Invalid> {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let digits = digest.strip_prefix("sha256:");
+    digits
+        .filter(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+        .ok_or_else(|| {
+            let expected = "`sha256:` and 64 lower-case hexadecimal digits";
+            Invalid::new("digest", digest, expected)
+        })
 }
 
 #[cfg(test)]
