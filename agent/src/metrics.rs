@@ -215,6 +215,10 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
     ] {
         all.insert(format!("containerizer/fetcher/{name}"), value as f64);
     }
+    // Mesos has no times of launches.
+    for (phase, times) in &survey.launch_times {
+        all.extend(times.flat(&format!("containerizer/launch/{}_ms", phase.name())));
+    }
     let disk = &agent.disk;
     for (name, value) in [
         ("succeeded", disk.removals_succeeded),

@@ -19,11 +19,12 @@ use protocol::{
     TaskState, TaskStatus,
 };
 use resources::Resources;
-use runtime::Timestamp;
 use runtime::prelude::*;
+use runtime::{Statistics, Timestamp};
 
 use super::machine::{Container, Phase, Task, executor_overhead};
 use super::{Containerizer, forget};
+use crate::container::launches::times::LaunchPhase;
 use crate::container::launches::unplaced::placeholder;
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
@@ -79,7 +80,7 @@ pub struct TakeInventory;
 
 /// Lists the live containers, for the usage monitor.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "Vec<LiveContainer>")]
+#[rtype(result = "Arc<[LiveContainer]>")]
 pub struct ListLiveContainers;
 
 /// A container that has not ended.
@@ -138,6 +139,8 @@ pub struct ContainersView {
     pub drain: Option<Draining>,
     /// Counters since the start.
     pub counts: Counts,
+    /// Statistics of the phases of launches, in milliseconds.
+    pub launch_times: Vec<(LaunchPhase, Statistics)>,
 }
 
 /// A drain order.
@@ -557,40 +560,13 @@ impl Handler<TakeInventory> for Containerizer {
 }
 
 impl Handler<ListLiveContainers> for Containerizer {
-    type Result = Vec<LiveContainer>;
-    fn handle(&mut self, _: ListLiveContainers, _: &mut Context<Self>) -> Vec<LiveContainer> {
-        // Nested ones are measured with their parents.
-        let lives = |one: &Container| one.phase != Phase::Terminated && one.parent().is_none();
-        let living = self.containers.iter().filter(|(_, one)| lives(one));
-        let live_container =
-            |(framework_id, container): (&FrameworkId, &Container)| LiveContainer {
-                usage: ExecutorUsage {
-                    framework_id: framework_id.clone(),
-                    executor_id: container.executor.executor_id.clone(),
-                    executor_name: container.executor.name.clone(),
-                    is_command: container.is_command,
-                    container_id: container.id.clone(),
-                    allocated: self.allocated_in(container),
-                    tasks: self
-                        .tasks_in(container)
-                        .filter(|task| !task.state.is_terminal())
-                        .map(|task| task.info.task_id.clone())
-                        .collect(),
-                    statistics: None,
-                    throttle: container.throttle().unwrap_or_default(),
-                },
-                leader: container.leader,
-                resources: container.resources(),
-                apart: self
-                    .apart_in(container)
-                    .map(|one| LiveNested {
-                        id: one.id.clone(),
-                        leader: one.leader,
-                        resources: one.resources(),
-                    })
-                    .collect(),
-            };
-        living.map(live_container).collect()
+    type Result = MessageResult<ListLiveContainers>;
+    fn handle(&mut self, _: ListLiveContainers, _: &mut Context<Self>) -> Self::Result {
+        let revision = self.containers.revision();
+        if self.listed.0 != revision {
+            self.listed = (revision, self.live_containers().collect());
+        }
+        MessageResult(self.listed.1.clone())
     }
 }
 
@@ -613,6 +589,39 @@ impl Handler<DiskWatched> for Containerizer {
 }
 
 impl Containerizer {
+    fn live_containers(&self) -> impl Iterator<Item = LiveContainer> {
+        // Nested ones are measured with their parents.
+        let lives = |one: &Container| one.phase != Phase::Terminated && one.parent().is_none();
+        let living = self.containers.iter().filter(move |(_, one)| lives(one));
+        living.map(|(framework_id, container)| LiveContainer {
+            usage: ExecutorUsage {
+                framework_id: framework_id.clone(),
+                executor_id: container.executor.executor_id.clone(),
+                executor_name: container.executor.name.clone(),
+                is_command: container.is_command,
+                container_id: container.id.clone(),
+                allocated: self.allocated_in(container),
+                tasks: self
+                    .tasks_in(container)
+                    .filter(|task| !task.state.is_terminal())
+                    .map(|task| task.info.task_id.clone())
+                    .collect(),
+                statistics: None,
+                throttle: container.throttle().unwrap_or_default(),
+            },
+            leader: container.leader,
+            resources: container.resources(),
+            apart: self
+                .apart_in(container)
+                .map(|one| LiveNested {
+                    id: one.id.clone(),
+                    leader: one.leader,
+                    resources: one.resources(),
+                })
+                .collect(),
+        })
+    }
+
     /// The tasks of a container, and of those nested in it.
     fn tasks_in<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Task> {
         let inside = self.containers.inside(&container.id);
@@ -733,6 +742,7 @@ impl Handler<TakeSurvey> for Containerizer {
                 cache_size_used_bytes,
                 ..self.counts.clone()
             },
+            launch_times: self.launch_times.statistics(),
         })
     }
 }

@@ -19,6 +19,7 @@ use runtime::prelude::*;
 
 use super::Containerizer;
 use super::launches::settings::unmet;
+use super::launches::times::LaunchPhase;
 use super::machine::{Container, Phase};
 use crate::launcher::ContainerEnd;
 
@@ -181,6 +182,7 @@ impl Containerizer {
 
     /// Prepares a container whose sandbox exists, then fetches its files.
     pub(super) fn isolate(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        self.enter(id, LaunchPhase::Isolation, ctx);
         let is_wanted = |container: &Container| container.phase == Phase::Preparing;
         let is_wanted = self.containers.get(id).is_some_and(is_wanted);
         let config = self.container_config(id);

@@ -58,6 +58,7 @@ use runtime::prelude::*;
 
 use self::checkpointing::Checkpointing;
 use self::ended::EndedTasks;
+use self::events::LiveContainer;
 use self::executor_spec::ExecutorSpec;
 use self::history::History;
 use self::isolation::Isolation;
@@ -69,6 +70,7 @@ use crate::config::Config;
 use crate::container::launches::checking::Checkers;
 use crate::container::launches::fetching::Fetches;
 use crate::container::launches::provisioning::Provisioning;
+use crate::container::launches::times::{LaunchPhase, LaunchTimes};
 use crate::container::launches::unplaced::UnplacedTasks;
 use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use crate::launcher::Launcher;
@@ -117,6 +119,8 @@ pub struct Containerizer {
     /// Executor exits that were not sent while there was no master. Cleared by each inventory.
     unreported_exits: Vec<ExecutorExited>,
     pub(crate) containers: ContainerTable,
+    /// The live containers as last listed, at this revision of the table.
+    listed: (u64, Arc<[LiveContainer]>),
     /// Tasks that were never put into a container.
     unplaced: UnplacedTasks,
     /// Tasks whose terminal updates are acknowledged.
@@ -126,6 +130,7 @@ pub struct Containerizer {
     history: History,
     /// Commands being started, and those queued.
     pub(crate) launches: LaunchQueue,
+    launch_times: LaunchTimes,
     deadlines: Deadlines,
     timer: Option<TimerHandle>,
     /// The container of each native executor, by its node.
@@ -169,10 +174,12 @@ impl Containerizer {
             master: None,
             unreported_exits: Vec::new(),
             containers: ContainerTable::default(),
+            listed: (0, [].into()),
             unplaced: UnplacedTasks::default(),
             ended: EndedTasks::default(),
             frameworks: BTreeMap::new(),
             launches: LaunchQueue::default(),
+            launch_times: LaunchTimes::default(),
             deadlines: Deadlines::default(),
             timer: None,
             native_executors: BTreeMap::new(),
@@ -314,6 +321,7 @@ impl Containerizer {
                         to_record.push((id.clone(), task.task_id.clone()));
                     }
                     container.add(task.clone());
+                    self.launch_times.begin(&id, ctx.clock().now());
                     self.containers.insert(&framework_id, container);
                     self.containers.assign(&framework_id, &task.task_id, &id);
                     match checkpoints {
@@ -419,6 +427,10 @@ impl Containerizer {
         }
     }
 
+    fn enter(&mut self, id: &ContainerId, next: LaunchPhase, ctx: &Context<Self>) {
+        self.launch_times.enter(id, next, ctx.clock().now());
+    }
+
     /// Applies an event to a container and performs its effects.
     pub(crate) fn with(
         &mut self,
@@ -435,8 +447,10 @@ impl Containerizer {
         while let Some(effect) = effects.pop_front() {
             effects.extend(self.act(id, effect, ctx));
         }
-        self.launches
-            .phase_changed(id, self.containers.get(id).map(|container| container.phase));
+        let phase = self.containers.get(id).map(|container| container.phase);
+        self.launches.phase_changed(id, phase);
+        self.launch_times
+            .phase_changed(id, phase, ctx.clock().now());
         self.cancel_pull(id);
         self.cancel_fetch(id);
         self.stop_checks(id);

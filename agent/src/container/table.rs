@@ -13,15 +13,22 @@ pub struct ContainerTable {
     /// The current container of each executor.
     executors: BTreeMap<(FrameworkId, ExecutorId), ContainerId>,
     tasks: BTreeMap<(FrameworkId, TaskId), ContainerId>,
+    revision: u64,
 }
 
 impl ContainerTable {
+    /// Changes whenever a container may have changed.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// Adds a container, as its executor's current one if it is not nested.
     pub fn insert(&mut self, framework: &FrameworkId, container: Container) {
         if container.parent().is_none() {
             let executor = (framework.clone(), container.executor.executor_id.clone());
             self.executors.insert(executor, container.id.clone());
         }
+        self.revision += 1;
         self.containers
             .insert(container.id.clone(), (framework.clone(), container));
     }
@@ -44,6 +51,7 @@ impl ContainerTable {
 
     /// Looks up a container, mutably.
     pub fn get_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
+        self.revision += 1;
         self.containers.get_mut(id).map(|(_, container)| container)
     }
 
@@ -79,6 +87,7 @@ impl ContainerTable {
     /// Removes a container and its tasks.
     pub fn remove(&mut self, id: &ContainerId) {
         self.executor_ended(id);
+        self.revision += 1;
         if let Some((framework, container)) = self.containers.remove(id) {
             for task in container.tasks() {
                 self.tasks

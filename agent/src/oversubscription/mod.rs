@@ -39,14 +39,11 @@ pub struct EstimateRejected;
 /// Allocated revocable resources plus the estimate, which `max` may bound.
 pub fn total(
     agent: Resources,
-    live: Vec<LiveContainer>,
+    live: &[LiveContainer],
     estimate: Resources,
     max: &LendingMax,
 ) -> Resources {
-    let executors = live
-        .into_iter()
-        .map(|live_container| live_container.usage)
-        .collect();
+    let executors = live.iter().map(|one| one.usage.clone()).collect();
     let usage = ResourceUsage {
         total: agent,
         executors,
@@ -119,7 +116,7 @@ impl Oversubscription {
             let kind = module_api::error::ModuleKind::ResourceEstimator;
             let live = containerizer.ask(ListLiveContainers, PATIENCE).await;
             let live = live.map_err(|error| ModuleError::of_ask(kind, error))?;
-            Ok::<_, ModuleError>(total(own, live, estimate, &max))
+            Ok::<_, ModuleError>(total(own, &live, estimate, &max))
         };
         ctx.then(asking, |this, answer, ctx| {
             let told = match answer {
@@ -195,11 +192,11 @@ mod tests {
             resources: Default::default(),
             apart: Vec::new(),
         };
-        let total = |live, estimate| {
+        let total = |live: &[LiveContainer], estimate| {
             let max = LendingMax::default();
             super::total(Resources::new(), live, revocable(estimate), &max)
         };
-        assert_eq!(total(vec![live_container], "cpus:10"), revocable("cpus:14"));
-        assert_eq!(total(Vec::new(), "cpus:14"), revocable("cpus:14"));
+        assert_eq!(total(&[live_container], "cpus:10"), revocable("cpus:14"));
+        assert_eq!(total(&[], "cpus:14"), revocable("cpus:14"));
     }
 }

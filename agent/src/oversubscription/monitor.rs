@@ -182,7 +182,7 @@ impl Monitor {
                 sampled = found.map_err(|error| failed(format!("/proc: {error}")))?;
             }
             let now = node.clock().wall();
-            let mut usage = usage(total, live, &measured, &sampled, now, Units::of_host());
+            let mut usage = usage(total, &live, &measured, &sampled, now, Units::of_host());
             if !is_whole {
                 // Counters of two sources would seem to run backwards.
                 let all = usage.executors.iter_mut();
@@ -225,7 +225,7 @@ impl Units {
 
 fn usage(
     total: Resources,
-    live: Vec<LiveContainer>,
+    live: &[LiveContainer],
     measured: &Measured,
     sampled: &BTreeMap<i32, Vec<Process>>,
     now: Timestamp,
@@ -243,8 +243,8 @@ fn usage(
             all
         })
     };
-    let usage_of = |container: LiveContainer| {
-        let mut usage = container.usage;
+    let usage_of = |container: &LiveContainer| {
+        let mut usage = container.usage.clone();
         usage.statistics = measure(&usage.container_id, container.leader, &container.resources);
         if let Some(sum) = &mut usage.statistics {
             // One that has just started, or has just ended, has none.
@@ -257,7 +257,7 @@ fn usage(
     };
     ResourceUsage {
         total,
-        executors: live.into_iter().map(usage_of).collect(),
+        executors: live.iter().map(usage_of).collect(),
     }
 }
 
@@ -519,7 +519,7 @@ mod tests {
         let now = Timestamp::from_nanos(5);
         let usage = usage(
             Resources::new(),
-            vec![live_container(10), live_container(20)],
+            &[live_container(10), live_container(20)],
             &Measured::new(),
             &sampled,
             now,
@@ -551,9 +551,9 @@ mod tests {
         };
         for (statistics, expected) in [(by_isolators, Some((2, 0.5, 1.5))), (incomplete, None)] {
             let measured = Measured::from([(ContainerId::new("c").unwrap(), statistics)]);
-            let alone = vec![live_container(10)];
+            let alone = [live_container(10)];
             let none = BTreeMap::new();
-            let usage = super::usage(Resources::new(), alone, &measured, &none, now, units);
+            let usage = super::usage(Resources::new(), &alone, &measured, &none, now, units);
             let found = usage.executors[0].statistics.clone();
             let found = found.map(|one| (one.threads, one.cpus_user_time_secs, one.cpus_limit));
             assert_eq!(found, expected, "measured by isolators, and not in /proc");
@@ -577,14 +577,7 @@ mod tests {
             (30, vec![process(30, 200, 7)]),
         ]);
         let none = Measured::new();
-        let usage = super::usage(
-            Resources::new(),
-            vec![executor],
-            &none,
-            &sampled,
-            now,
-            units,
-        );
+        let usage = super::usage(Resources::new(), &[executor], &none, &sampled, now, units);
         let sum = usage.executors[0].statistics.clone().unwrap();
         assert_eq!((sum.processes, sum.cpus_user_time_secs), (2, 3.0));
         assert_eq!((sum.mem_rss_bytes, sum.cpus_limit), (12 * 4096, 3.5));

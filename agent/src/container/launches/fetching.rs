@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::container::Containerizer;
 use crate::container::executor_spec::ExecutorSpec;
+use crate::container::launches::times::LaunchPhase;
 use crate::container::machine::Phase;
 use crate::fetcher::{FetchRequest, plan};
 
@@ -20,6 +21,7 @@ pub(in crate::container) type Fetches = BTreeMap<ContainerId, oneshot::Sender<()
 impl Containerizer {
     /// Fetches the files of a container, then launches it.
     pub(in crate::container) fn fetch(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        self.enter(id, LaunchPhase::Fetch, ctx);
         let request = match self.fetch_request(id) {
             Ok(Some(request)) => request,
             Ok(None) => return self.with(id, ctx, |container| container.prepared(Ok(()))),

@@ -4,13 +4,14 @@
 //! Counts only commands, which start at once. A custom executor may be slow and must not delay
 //! others. `checking` starts the checks of a command, `fetching` has the files that a launch waits
 //! for, `provisioning` its root file system, `settings` what a container's settings need,
-//! `unplaced` remembers tasks that never got a container.
+//! `times` the duration of each phase, `unplaced` remembers tasks that never got a container.
 
 pub(in crate::container) mod checking;
 pub(in crate::container) mod checks;
 pub(in crate::container) mod fetching;
 pub(in crate::container) mod provisioning;
 pub(in crate::container) mod settings;
+pub mod times;
 pub(in crate::container) mod unplaced;
 
 use std::collections::{BTreeSet, VecDeque};

@@ -10,6 +10,7 @@ use runtime::prelude::*;
 use tokio::sync::oneshot;
 
 use crate::container::Containerizer;
+use crate::container::launches::times::LaunchPhase;
 use crate::container::machine::Phase;
 use crate::images::containers::{Provisioned, Provisioner};
 
@@ -68,6 +69,7 @@ impl Containerizer {
 
     /// Provides the root file system of a container, then isolates it. Its sandbox exists.
     pub(in crate::container) fn provision(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        self.enter(id, LaunchPhase::Image, ctx);
         let container = self.containers.get(id);
         let container = container.filter(|one| one.phase == Phase::Preparing);
         let executor = container.map(|one| &one.executor);

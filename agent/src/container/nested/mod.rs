@@ -102,6 +102,7 @@ impl Containerizer {
         if self.checkpoints(framework) {
             container = container.with_checkpoint();
         }
+        self.launch_times.begin(id, ctx.clock().now());
         self.containers.insert(framework_id, container);
     }
 

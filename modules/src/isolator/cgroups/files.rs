@@ -84,18 +84,21 @@ pub fn read(dir: &Path, file: &str) -> String {
 }
 
 /// How long the statistics of a container are kept that uses no CPU time.
-const IDLE_AGE: Duration = Duration::from_secs(5);
+const IDLE_AGE: Duration = Duration::from_secs(10);
 
 /// The kept files of one container, and its last statistics.
 #[derive(Debug, Default)]
 struct ContainerFiles {
     files: Vec<(&'static str, File)>,
+    /// Whether it has used CPU time between its last two measurements.
+    runs: bool,
     /// The control file of the CPU time, and all statistics that were read with it.
     last: Option<(String, ResourceStatistics)>,
 }
 
-/// Control files that every measurement reads. They stay open in between, since opening one takes
-/// more than twice as long as reading it; the kernel needs a page for each.
+/// Control files that measurements read. Those that the next one will read stay open in between,
+/// since opening one takes more than twice as long as reading it: the CPU time of each container,
+/// and all files of those that use CPU time. The kernel needs a page for each.
 #[derive(Debug)]
 pub struct OpenFiles {
     containers: FxHashMap<ContainerId, ContainerFiles>,
@@ -116,7 +119,7 @@ impl OpenFiles {
     }
 
     /// The text of a control file; empty if there is none. The name, relative to the container's
-    /// group in any tree, must be unique for the container.
+    /// group in any tree, must be unique for the container. The first one is that of its CPU time.
     pub fn read(&mut self, container: &ContainerId, dir: &Path, name: &'static str) -> String {
         let own = self.containers.get(container);
         let mut known = own.into_iter().flat_map(|own| &own.files);
@@ -127,26 +130,32 @@ impl OpenFiles {
             return String::new();
         };
         let text = read_again(&file, &mut self.buffer).unwrap_or_default();
-        if self.left > 0 {
+        let own = self.containers.entry(container.clone()).or_default();
+        if self.left > 0 && (own.files.is_empty() || own.runs) {
             self.left -= 1;
-            let own = self.containers.entry(container.clone()).or_default();
             own.files.push((name, file));
         }
         text
     }
 
     /// The last statistics of a container, if it has used no CPU time since: its control file has
-    /// this text again. After five seconds they are out of date: the processes may wait for a disk,
+    /// this text again. After ten seconds they are out of date: the processes may wait for a disk,
     /// and the kernel may have reclaimed memory.
     pub fn unchanged(
-        &self,
+        &mut self,
         container: &ContainerId,
         cpu_time: &str,
         now: Timestamp,
     ) -> Option<ResourceStatistics> {
-        let (text, last) = self.containers.get(container)?.last.as_ref()?;
-        let is_same = text == cpu_time && now.saturating_since(last.timestamp) < IDLE_AGE;
-        is_same.then(|| ResourceStatistics {
+        let own = self.containers.get_mut(container)?;
+        let (text, last) = own.last.as_ref()?;
+        own.runs = text != cpu_time;
+        if !own.runs {
+            let others = own.files.drain(1.min(own.files.len())..);
+            self.left += others.len() as u64;
+        }
+        let is_new = now.saturating_since(last.timestamp) < IDLE_AGE;
+        (!own.runs && is_new).then(|| ResourceStatistics {
             timestamp: now,
             ..last.clone()
         })

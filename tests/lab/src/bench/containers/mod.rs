@@ -149,10 +149,11 @@ async fn lone(cluster: &Cluster, args: &ContainersArgs, bundle: &Path) -> Result
     let peers: serde_json::Map<String, Value> = { peers.iter() }
         .map(|(program, times)| (format!("{program}_ms"), json!(median(times))))
         .collect();
+    let phases = launch_phases(cluster).await?;
     let figure = |name, of: &[f64]| {
         let conditions = json!({
             "isolators": ISOLATORS, "command": "/bin/true", "peers": peers, "cores": cores(),
-            "p99_ms": quantile(of, 0.99),
+            "p99_ms": quantile(of, 0.99), "agent_phases": phases,
         });
         let figure = Figure::new(name, median(of), "ms").with(conditions);
         figure.beside(limit, limit_is)
@@ -161,6 +162,20 @@ async fn lone(cluster: &Cluster, args: &ContainersArgs, bundle: &Path) -> Result
         figure("container", &whole),
         figure("container_running", &running),
     ])
+}
+
+/// The agent's own times of the phases of launches, in milliseconds. What is left of a start are
+/// messages between framework, master and agent.
+async fn launch_phases(cluster: &Cluster) -> Result<serde_json::Map<String, Value>> {
+    let mut page = Connection::open(&cluster.agent_at).await?;
+    let all: serde_json::Map<String, Value> =
+        serde_json::from_slice(&page.get("/metrics/snapshot").await?)?;
+    let phase = |(name, value): (String, Value)| {
+        let name = name.strip_prefix("containerizer/launch/")?;
+        let is_wanted = name.ends_with("/p50") || name.ends_with("/p99");
+        is_wanted.then(|| (name.to_owned(), value))
+    };
+    Ok(all.into_iter().filter_map(phase).collect())
 }
 
 async fn lone_times(cluster: &Cluster, name: &'static str, count: u32) -> Result<Vec<TaskTimes>> {
