@@ -1,11 +1,19 @@
 //! The frameworks that the master knows, connected or not, and the ones that have ended.
 //!
-//! Plain data with pure transitions. Tasks are in [`crate::tasks`], offers in [`crate::offers`],
-//! admission in [`crate::frameworks::subscription`]. Pure decisions are in the submodules:
-//! `subscription`, `updating`, `standby` (several schedulers of one framework) and `over_http`;
-//! `counters` has each framework's metrics.
+//! Plain data with pure transitions. Tasks are in [`crate::tasks`],
+//! offers in [`crate::offers`]. Pure decisions are in the submodules.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `subscription` | frameworks register and return |
+//! | `ending` | a lost scheduler, the failover timeout, the removal |
+//! | `updating` | a framework changes its description |
+//! | `standby` | several schedulers of one framework |
+//! | `over_http` | calls that only HTTP schedulers have |
+//! | `counters` | the metrics of each framework |
 
 pub mod counters;
+pub mod ending;
 pub mod over_http;
 pub mod standby;
 pub mod subscription;

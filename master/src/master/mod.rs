@@ -13,7 +13,7 @@
 //! | `agents` | messages from agents, pings, and operators' maintenance and drain requests |
 //! | `allocation` | the master's side of the allocator |
 //! | `commits` | sends an operation to its agent once the registry has recorded it |
-//! | `duties` | changes that the registry must record before they are published |
+//! | `registry_changes` | changes that the registry must record before they are published |
 //! | `end_of_turn` | the work at the end of each turn |
 //! | `error` | errors at the start of a master |
 //! | `fencing` | the reaction to a peer that has seen a leader of a later term |
@@ -28,13 +28,13 @@
 mod agents;
 mod allocation;
 mod commits;
-mod duties;
 mod end_of_turn;
 mod error;
 mod fencing;
 mod launching;
 mod operators;
 mod perform;
+mod registry_changes;
 mod revocation;
 mod schedulers;
 mod turns;

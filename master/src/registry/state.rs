@@ -173,7 +173,7 @@ impl RegistryState {
     ) -> Result<FrameworkId, RegistryError> {
         let id = info.id.clone().ok_or_else(|| refused("framework.id"))?;
         if self.removed_frameworks.contains(&id) {
-            let reason = crate::frameworks::subscription::REMOVED.to_owned();
+            let reason = crate::frameworks::ending::REMOVED.to_owned();
             return Err(RegistryError::Refused { reason });
         }
         let info = info.clone();

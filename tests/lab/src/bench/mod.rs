@@ -62,6 +62,8 @@ pub enum BenchArgs {
     Images(containers::images::ImagesArgs),
     /// Latency beside best-effort work
     Isolation(containers::isolation::IsolationArgs),
+    /// Use of idle CPUs, and its price
+    Oversubscription(containers::oversubscription::OversubscriptionArgs),
     /// Rate of messages between actors
     Messages(messages::MessagesArgs),
     /// Cost of an idle cluster
@@ -86,7 +88,7 @@ pub enum BenchArgs {
     CrowdPart(agents::CrowdArgs),
     /// A server in its container, and its client
     #[command(hide = true, name = "server-part")]
-    ServerPart(containers::isolation::ServerArgs),
+    ServerPart(containers::server::ServerArgs),
     /// Clients that poll a page
     #[command(hide = true, name = "readers-part")]
     ReadersPart(polled::ReadersArgs),
@@ -268,6 +270,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
             BenchArgs::Containers(args) => containers::run(&args).await,
             BenchArgs::Images(args) => containers::images::run(&args).await,
             BenchArgs::Isolation(args) => containers::isolation::run(&args).await,
+            BenchArgs::Oversubscription(args) => containers::oversubscription::run(&args).await,
             // Its runtimes are on threads of its own.
             BenchArgs::Messages(args) => join(move || messages::run(&args)),
             BenchArgs::Idle(args) => idle::run(&args).await,
@@ -279,7 +282,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
             BenchArgs::Http(args) => http::run(&args).await,
             BenchArgs::ConnectionsPart(args) => connections::serve(&args).await,
             BenchArgs::CrowdPart(args) => agents::serve(&args).await,
-            BenchArgs::ServerPart(args) => containers::isolation::serve(&args).await,
+            BenchArgs::ServerPart(args) => containers::server::serve(&args).await,
             BenchArgs::ReadersPart(args) => polled::serve(&args).await,
         }
     };

@@ -1,4 +1,5 @@
-//! How a member becomes the leader, and gives the leadership to another.
+//! When a member may become the leader, and how it gives the leadership to another. The votes
+//! themselves are counted by the crate `raft`.
 //!
 //! | module | contents |
 //! |---|---|

@@ -12,11 +12,15 @@
 //! | `cluster` | a master and an agent in processes of their own |
 //! | `images` | `bench images`: the pull of an image, beside `skopeo` and `umoci` |
 //! | `isolation` | `bench isolation`: a server beside best-effort work |
+//! | `oversubscription` | `bench oversubscription`: the use of idle CPUs, and its price |
+//! | `server` | a server in a container, whose latency is measured |
 
 mod bundle;
 mod cluster;
 pub mod images;
 pub mod isolation;
+pub mod oversubscription;
+pub mod server;
 
 use std::collections::BTreeMap;
 use std::path::Path;
