@@ -1,11 +1,12 @@
 //! The `meros-lab` command, for developers: simulates clusters under faults, measures Meros, and
-//! replays usage traces.
+//! replays usage traces, recorded or made.
 //!
 //! Separate from the operators' binary `meros`, which thus contains neither the simulator nor
 //! benchmarks. Clusters started by a measurement use the same library and memory allocator as
 //! `meros`, so the figures apply to `meros`.
 
 mod bench;
+mod day;
 mod huge;
 mod replay;
 mod simulate;
@@ -44,6 +45,7 @@ struct Cli {
 enum Verb {
     Simulate(Box<simulate::SimulateArgs>),
     Replay(replay::ReplayArgs),
+    Day(day::DayArgs),
     #[command(subcommand)]
     Bench(bench::BenchArgs),
     /// Starts executors on behalf of an agent of this process
@@ -84,6 +86,7 @@ fn perform(cli: Cli) -> Outcome {
     match cli.verb {
         Verb::Simulate(args) => simulate::run(*args), // No handler: a signal ends it at once.
         Verb::Replay(args) => replay::run(args),
+        Verb::Day(args) => day::run(args),
         Verb::Bench(args) => {
             meros::restrict_umask();
             bench::run(args, Signals::take(Hangup::Stops)?)

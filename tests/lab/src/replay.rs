@@ -57,21 +57,21 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn parameters(module: &str, given: &[(String, String)]) -> Parameters {
+pub fn parameters(module: &str, given: &[(String, String)]) -> Parameters {
     let none = Parameters::none(module);
     let with = |all: Parameters, (key, value): &(String, String)| all.with(key, value);
     given.iter().fold(none, with)
 }
 
-type Estimator = Box<dyn EstimatorPolicy>;
-type Controller = Box<dyn QosPolicy>;
+pub type Estimator = Box<dyn EstimatorPolicy>;
+pub type Controller = Box<dyn QosPolicy>;
 
 /// Recorded traces have no pressure of the machine.
 fn no_pressure() -> PressureSource {
     Box::new(|| None)
 }
 
-fn estimator(given: &Parameters) -> Result<Estimator, ModuleError> {
+pub fn estimator(given: &Parameters) -> Result<Estimator, ModuleError> {
     Ok(match given.module() {
         "noop" => Box::new(Noop),
         "fixed" => Box::new(Fixed::from_parameters(given)?),
@@ -84,7 +84,7 @@ fn estimator(given: &Parameters) -> Result<Estimator, ModuleError> {
     })
 }
 
-fn controller(given: &Parameters) -> Result<Option<Controller>, ModuleError> {
+pub fn controller(given: &Parameters) -> Result<Option<Controller>, ModuleError> {
     Ok(match given.module() {
         "noop" => None,
         "pressure" => {
@@ -107,17 +107,39 @@ fn unknown(kind: ModuleKind, name: &str) -> ModuleError {
     }
 }
 
-type Trace = Vec<(Timestamp, ResourceUsage)>;
+pub type Trace = Vec<(Timestamp, ResourceUsage)>;
 
 /// The result of one replay, in CPU seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Judgement {
-    lent: f64,
-    throttled: f64,
-    regretted: f64,
-    evicted: u32,
+pub struct Judgement {
+    /// All that the agent has, and the use of its regular containers.
+    pub capacity: f64,
+    pub used: f64,
+    /// What was lent; of it, what was throttled, and what was used although it was not idle.
+    pub lent: f64,
+    pub throttled: f64,
+    pub regretted: f64,
+    /// Number of evictions.
+    pub evicted: u32,
     /// Idle CPUs and lent ones, of each interval.
-    curve: Vec<(f64, f64)>,
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Judgement {
+    /// Adds that of another agent over the same time.
+    pub fn add(&mut self, other: &Self) {
+        self.capacity += other.capacity;
+        self.used += other.used;
+        self.lent += other.lent;
+        self.throttled += other.throttled;
+        self.regretted += other.regretted;
+        self.evicted += other.evicted;
+        let lengths = self.curve.len().max(other.curve.len());
+        self.curve.resize(lengths, (0.0, 0.0));
+        for (sum, more) in self.curve.iter_mut().zip(&other.curve) {
+            (sum.0, sum.1) = (sum.0 + more.0, sum.1 + more.1);
+        }
+    }
 }
 
 /// The best-effort work of the model.
@@ -154,7 +176,7 @@ impl BestEffort {
 }
 
 /// Replays a trace. Without an estimator the oracle lends.
-fn judge(
+pub fn judge(
     trace: &Trace,
     mut estimator: Option<Estimator>,
     mut controller: Option<Controller>,
@@ -185,6 +207,8 @@ fn judge(
         let best_effort = work.used();
         let regretted = (best_effort - idle).max(0.0);
         if !elapsed.is_zero() {
+            judgement.capacity += usage.total.cpus().as_f64() * seconds;
+            judgement.used += used * seconds;
             judgement.lent += work.cpus * seconds;
             judgement.throttled += (work.cpus - best_effort) * seconds;
             judgement.regretted += regretted * seconds;
