@@ -125,6 +125,7 @@ pub struct Launches {
     container: Option<Box<ContainerInfo>>,
     /// Whether its tasks survive a restart of their agent.
     checkpoint: bool,
+    shape: fn(&mut TaskInfo),
     events: Option<UnboundedSender<Event>>,
 }
 
@@ -153,6 +154,7 @@ impl Launches {
             command: CommandInfo::program("/bin/true", []),
             container: None,
             checkpoint: false,
+            shape: |_| {},
             events: None,
         })
     }
@@ -167,6 +169,12 @@ impl Launches {
     /// Tasks with this command and these resources.
     pub fn of(mut self, command: CommandInfo, needs: Resources) -> Self {
         (self.command, self.needs) = (command, needs);
+        self
+    }
+
+    /// Tasks that are changed in this way before their launch.
+    pub fn shaped(mut self, shape: fn(&mut TaskInfo)) -> Self {
+        self.shape = shape;
         self
     }
 
@@ -212,7 +220,9 @@ impl Launches {
             let mut task = TaskInfo::new(task_id, offer.agent_id.clone(), resources);
             task.name = self.name.to_owned();
             task.container.clone_from(&self.container);
-            tasks.push(task.with_command(self.command.clone()));
+            let mut task = task.with_command(self.command.clone());
+            (self.shape)(&mut task);
+            tasks.push(task);
         }
         if self.whole && self.waiting > 0 && self.living < self.width {
             self.waiting += tasks.len() as u32;
@@ -313,6 +323,23 @@ impl Following {
             }
         }
         Ok(times.into_values().collect())
+    }
+
+    /// Follows the load until a task gets such a status. Returns its time.
+    pub async fn until(
+        &mut self,
+        is_wanted: impl Fn(&TaskStatus) -> bool,
+        clock: &Clock,
+    ) -> Result<Instant> {
+        loop {
+            let event = clock.timeout(STALLED, self.events.recv()).await;
+            let event = event.map_err(|_| "no task got the status that was waited for")?;
+            match event.ok_or("the framework has ended")? {
+                Event::Over(reason) => return Err(reason.into()),
+                Event::Changed(status, at) if is_wanted(&status) => return Ok(at),
+                Event::Changed(..) | Event::Accepted(..) => {}
+            }
+        }
     }
 
     /// Follows the load until all of its tasks have been in this state. Fails if one ends in

@@ -64,6 +64,8 @@ pub enum BenchArgs {
     Isolation(containers::isolation::IsolationArgs),
     /// Use of idle CPUs, and its price
     Oversubscription(containers::oversubscription::OversubscriptionArgs),
+    /// Time from a step of load to its correction
+    Corrections(containers::corrections::CorrectionsArgs),
     /// Rate of messages between actors
     Messages(messages::MessagesArgs),
     /// Cost of an idle cluster
@@ -271,6 +273,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
             BenchArgs::Images(args) => containers::images::run(&args).await,
             BenchArgs::Isolation(args) => containers::isolation::run(&args).await,
             BenchArgs::Oversubscription(args) => containers::oversubscription::run(&args).await,
+            BenchArgs::Corrections(args) => containers::corrections::run(&args).await,
             // Its runtimes are on threads of its own.
             BenchArgs::Messages(args) => join(move || messages::run(&args)),
             BenchArgs::Idle(args) => idle::run(&args).await,

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `bundle` | root file systems with busybox, and images of them |
 //! | `cluster` | a master and an agent in processes of their own |
+//! | `corrections` | `bench corrections`: the time until a QoS controller acts |
 //! | `images` | `bench images`: the pull of an image, beside `skopeo` and `umoci` |
 //! | `isolation` | `bench isolation`: a server beside best-effort work |
 //! | `oversubscription` | `bench oversubscription`: the use of idle CPUs, and its price |
@@ -17,6 +18,7 @@
 
 mod bundle;
 mod cluster;
+pub mod corrections;
 pub mod images;
 pub mod isolation;
 pub mod oversubscription;

@@ -3,15 +3,16 @@
 //! A server with a varying load has all CPUs of an agent. Best-effort tasks take what the agent
 //! lends: nothing, a fixed amount, or the usage slack with the QoS controller `pressure`. Each
 //! round measures all three, and lending nothing once more; the two without are the noise. The work
-//! of best-effort tasks is their CPU time. Master and agent are real processes.
+//! of best-effort tasks is their CPU time. Then the agent's own CPU time with many idle containers,
+//! measured each second or not. Master and agent are real processes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use protocol::CommandInfo;
+use protocol::{CommandInfo, TaskState};
 use resources::{Resources, Revocable};
 use serde_json::{Value, json};
 
@@ -41,6 +42,10 @@ const PAUSES: (f64, f64) = (0.001, 0.020);
 const REQUEST: f64 = 0.001;
 /// Goals beside the server alone.
 const UTILIZATION_MIN: f64 = 90.0;
+const COST_MAX: f64 = 1.0;
+/// Idle containers that are measured each second, and for how long.
+const CONTAINERS: u32 = 200;
+const IDLE: Duration = Duration::from_secs(20);
 
 /// What the agent lends.
 struct Mode {
@@ -65,6 +70,7 @@ const FIXED: Mode = Mode {
 const SLACK: Mode = Mode {
     name: "usage_slack",
     estimator: "usage_slack",
+    // The controller checks each second by default.
     parameters: &[("warm_up", "5secs"), ("sampling_interval", "1secs")],
     controller: "pressure",
 };
@@ -148,6 +154,9 @@ pub async fn run(args: &OversubscriptionArgs) -> Result {
         Figure::new(bench, middle(name, |one| one.utilization), "%")
             .beside(UTILIZATION_MIN, "the goal on 2 cores")
     };
+    args.output
+        .say(format_args!("{CONTAINERS} idle containers"));
+    let (without, with) = (cost(&OFF).await?, cost(&SLACK).await?);
     args.output.report(&[
         latency("oversubscription_noise", "again", &OFF),
         latency("oversubscription_fixed", "fixed", &FIXED),
@@ -155,6 +164,9 @@ pub async fn run(args: &OversubscriptionArgs) -> Result {
         utilization("utilization_off", "off"),
         utilization("utilization_fixed", "fixed"),
         utilization("utilization_slack", "slack"),
+        Figure::new("oversubscription_cost", with - without, "% of a core")
+            .beside(COST_MAX, "the most it may be, with 200 containers")
+            .with(json!({"containers": CONTAINERS, "with": with, "without": without})),
     ]);
     if let Some(path) = &args.svg {
         let last = modes.map(|(name, mode)| (mode.name, all[name].last()));
@@ -163,9 +175,8 @@ pub async fn run(args: &OversubscriptionArgs) -> Result {
     Ok(())
 }
 
-/// A wave of load on an agent of its own that lends by this mode.
-async fn measure(args: &OversubscriptionArgs, mode: &Mode) -> Result<Measured> {
-    let directory = temporary()?;
+/// An agent with so many CPUs that lends by this mode, with its master.
+async fn cluster(directory: &Path, mode: &Mode, cpus: f64) -> Result<Cluster> {
     let parameters = mode.parameters.iter();
     let parameters: Vec<Value> = parameters
         .map(|(key, value)| json!({"key": key, "value": value}))
@@ -176,17 +187,39 @@ async fn measure(args: &OversubscriptionArgs, mode: &Mode) -> Result<Measured> {
         ("isolation", ISOLATORS.to_owned()),
         (
             "resources",
-            format!(
-                "cpus:{};mem:1024;disk:1000;ports:[31000-32000]",
-                cores() as f64 + 0.1
-            ),
+            format!("cpus:{cpus};mem:1024;disk:1000;ports:[31000-32000]"),
         ),
         ("modules", modules.to_string()),
         ("resource_estimator", mode.estimator.to_owned()),
         ("qos_controller", mode.controller.to_owned()),
         ("oversubscribed_resources_interval", "1secs".to_owned()),
     ];
-    let cluster = Cluster::start(directory.path(), &flags).await?;
+    Cluster::start(directory, &flags).await
+}
+
+/// The CPU time of an agent with many idle containers that lends by this mode, in percent of a core.
+async fn cost(mode: &Mode) -> Result<f64> {
+    let directory = temporary()?;
+    let cpus = f64::from(CONTAINERS + 1) * 0.01;
+    let cluster = cluster(directory.path(), mode, cpus).await?;
+    let sleeping = Launches::new("sleep", CONTAINERS, CONTAINERS, false)?.sleeping();
+    let (driver, mut following) = cluster.begin(sleeping)?;
+    following.all(TaskState::Running, &cluster.clock).await?;
+    // The ends of the launches.
+    cluster.clock.sleep(WARM_UP).await;
+    let (begun, before) = (cluster.clock.now(), cluster.agent()?.own_cpu()?);
+    cluster.clock.sleep(IDLE).await;
+    let used = cluster.agent()?.own_cpu()? - before;
+    let part = used / (cluster.clock.now() - begun).as_secs_f64();
+    driver.tear_down()?;
+    driver.ended().await;
+    Ok(100.0 * part)
+}
+
+/// A wave of load on an agent of its own that lends by this mode.
+async fn measure(args: &OversubscriptionArgs, mode: &Mode) -> Result<Measured> {
+    let directory = temporary()?;
+    let cluster = cluster(directory.path(), mode, cores() as f64 + 0.1).await?;
     let whole: Resources = format!("cpus:{};{MEMORY}", cores()).parse()?;
     let mut server = Server::start(&cluster, whole).await?;
     let lent: Resources = LENT.parse()?;
