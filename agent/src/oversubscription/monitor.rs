@@ -200,8 +200,13 @@ impl Monitor {
                 this.last = Some(LastUse::after(this.last.take(), usage, now));
                 tracing::debug!(executors = usage.executors.len(), "usage measured");
             }
+            // Mostly there is one, which needs no copy.
+            let first = this.waiting.pop();
             for waiting in this.waiting.drain(..) {
                 waiting.answer(answer.clone());
+            }
+            if let Some(first) = first {
+                first.answer(answer);
             }
         });
     }
@@ -328,6 +333,10 @@ fn add(sum: &mut ResourceStatistics, one: ResourceStatistics) {
 
 /// Adds the measurements of one more isolator.
 fn merge(measured: &mut Measured, more: Measured) {
+    if measured.is_empty() {
+        *measured = more;
+        return;
+    }
     for (container, statistics) in more {
         let known = measured.entry(container).or_default();
         known.overlay(&statistics);

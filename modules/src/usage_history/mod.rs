@@ -16,8 +16,8 @@ use pressure::Waiting;
 /// Minimum time between two measurements: CPU time is counted in ticks of about 10 ms.
 const ELAPSED_MIN: Duration = Duration::from_millis(500);
 /// For how long an unchanged measurement may be the earlier one with a new time: isolators keep the
-/// statistics of a container without CPU use for up to five seconds.
-const UNCHANGED_MAX: Duration = Duration::from_secs(6);
+/// statistics of a container without CPU use a little shorter.
+pub const UNCHANGED_MAX: Duration = Duration::from_secs(11);
 const MEGABYTE: f64 = 1024.0 * 1024.0;
 
 /// The averages of one container between two measurements.
@@ -216,6 +216,6 @@ mod tests {
         assert_eq!(at(2.0, 1.0), None);
         assert_eq!(at(5.0, 1.0), None);
         assert_eq!(at(6.0, 3.5), Some((5.0, 0.5)), "over the whole time");
-        assert_eq!(at(12.0, 3.5), Some((6.0, 0.0)), "it was idle");
+        assert_eq!(at(17.0, 3.5), Some((11.0, 0.0)), "it was idle");
     }
 }

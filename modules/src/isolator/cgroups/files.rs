@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use super::controllers::{Setting, value_of};
+use crate::usage_history::UNCHANGED_MAX;
 
 /// A failed operation on a control file or a group.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +85,7 @@ pub fn read(dir: &Path, file: &str) -> String {
 }
 
 /// How long the statistics of a container are kept that uses no CPU time.
-const IDLE_AGE: Duration = Duration::from_secs(10);
+const IDLE_AGE: Duration = UNCHANGED_MAX.saturating_sub(Duration::from_secs(1));
 
 /// The kept files of one container, and its last statistics.
 #[derive(Debug, Default)]
