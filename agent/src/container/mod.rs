@@ -552,10 +552,12 @@ impl Containerizer {
                     status.healthy = last.healthy;
                     status.labels.clone_from(&last.labels);
                 }
-                let check = task.and_then(|task| task.info.check.as_ref());
-                if let (Some(check), Some(result)) = (check, report.check_result) {
-                    let check = v1::convert::check_result(&check.kind, result);
-                    v1::convert::keep_check_status(&mut status.labels, &check);
+                if let Some(task) = task {
+                    launches::checking::keep_check_results(
+                        &mut status.labels,
+                        &task.info,
+                        &report.check_results,
+                    );
                 }
                 if report.source == Source::Executor && !command::is_check_update(report.reason) {
                     status.uuid = command::update_id(id, report.state);

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The first byte of each record: the format version.
-pub const FORM: u8 = 6;
+pub const FORM: u8 = 7;
 /// Digits of a piece number.
 const PIECE_DIGITS: usize = 6;
 

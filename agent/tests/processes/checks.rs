@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use meros_agent::launcher::ProgramEnd;
-use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, TcpCheck};
+use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, NamedCheck, TcpCheck};
 use protocol::task::{CheckInfo, HealthCheck};
 use protocol::{StatusUpdate, TaskStatus, Uuid};
-use v1::convert::check_status;
+use v1::convert::{check_status, check_statuses};
 
 use super::*;
 
@@ -200,6 +200,74 @@ fn network_checks_report_status_and_connection() {
             world.told("moved").last().unwrap(),
             &format!("KILLED {empty}")
         );
+    });
+}
+
+/// The agent runs them side by side, with the single check: each has its own last result.
+#[test]
+fn named_checks_have_statuses_of_their_own() {
+    world(|world| async move {
+        let port = server(|_| answer(204, ""));
+        let tcp = |port| {
+            CheckKind::Tcp(TcpCheck {
+                port,
+                ..TcpCheck::default()
+            })
+        };
+        let http = CheckKind::Http(HttpCheck {
+            port,
+            ..HttpCheck::default()
+        });
+        let named = |name: &str, kind| NamedCheck {
+            name: name.to_owned(),
+            check: CheckInfo {
+                kind,
+                timing: SHORT,
+            },
+        };
+        let task = shell("t", "exec sleep 1000");
+        let task = with_check(task, command("exit 3"), SHORT);
+        let checks = vec![
+            named("web", http),
+            named("open", tcp(port)),
+            // No port of a socket, so nothing listens there.
+            named("closed", tcp(0)),
+            named("file", command("exit 4")),
+        ];
+        world.master.run(vec![TaskInfo { checks, ..task }]);
+        let named = |status: &TaskStatus| {
+            let named = check_statuses(&status.labels).into_iter();
+            let text = |one: v1::schema::NamedCheckStatus| {
+                let json = v1::json::write(&one.status);
+                format!("{} {}", one.name, String::from_utf8_lossy(&json))
+            };
+            named.map(text).collect::<Vec<_>>()
+        };
+        let expected = [
+            r#"web {"type":"HTTP","http":{"status_code":204}}"#,
+            r#"open {"type":"TCP","tcp":{"succeeded":true}}"#,
+            r#"closed {"type":"TCP","tcp":{"succeeded":false}}"#,
+            r#"file {"type":"COMMAND","command":{"exit_code":4}}"#,
+        ];
+        let single = r#"RUNNING {"type":"COMMAND","command":{"exit_code":3}}"#;
+        eventually(&world.node, 30, "all have a result", || {
+            let told = world.told("t");
+            let last = world.statuses("t").last().map(named);
+            told.last().is_some_and(|told| told == single)
+                && last.is_some_and(|last| last == expected)
+        })
+        .await;
+        let statuses = world.statuses("t");
+        let empty = [
+            r#"web {"type":"HTTP","http":{}}"#,
+            r#"open {"type":"TCP","tcp":{}}"#,
+            r#"closed {"type":"TCP","tcp":{}}"#,
+            r#"file {"type":"COMMAND","command":{}}"#,
+        ];
+        assert_eq!(named(&statuses[1]), empty);
+        assert_eq!(statuses.len(), 2 + 5, "only changes");
+        let v1 = v1::schema::TaskStatus::from(&statuses[6]);
+        assert_eq!(v1.check_statuses.len(), 4);
     });
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use protocol::message::scheduler::ReconcileTasks;
-use protocol::text::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS};
+use protocol::text::reserved_labels::{CHECK_STATUS, CHECK_STATUSES, CONTAINER_STATUS};
 use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus};
 use runtime::Timestamp;
 
@@ -134,8 +134,8 @@ impl MasterState {
             status.healthy = newest.healthy;
             status.termination = newest.termination;
             status.unreachable_since = newest.unreachable_since;
-            let labels =
-                [CONTAINER_STATUS, CHECK_STATUS].map(|mark| newest.labels.get_key_value(mark));
+            let kept = [CONTAINER_STATUS, CHECK_STATUS, CHECK_STATUSES];
+            let labels = kept.map(|mark| newest.labels.get_key_value(mark));
             let labels = labels.into_iter().flatten();
             status.labels = labels
                 .map(|(mark, text)| (mark.clone(), text.clone()))

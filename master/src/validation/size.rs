@@ -25,6 +25,8 @@ pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
     let command = task.command.as_ref().map_or(0, CommandInfo::text_bytes);
     let health_check = task.health_check.as_ref();
     let check = task.check.as_ref();
+    let checks = task.checks.iter();
+    let checks = checks.map(|one| one.name.len() + one.check.kind.text_bytes());
     let parts = [
         ("task.name", task.name.len()),
         ("task.labels", labels_bytes(&task.labels)),
@@ -38,6 +40,7 @@ pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
             "task.check",
             check.map_or(0, |check| check.kind.text_bytes()),
         ),
+        ("task.checks", checks.sum()),
         (
             "task.executor",
             executor.map_or(0, ExecutorInfo::text_bytes),

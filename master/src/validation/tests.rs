@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use protocol::task::check::{CheckInfo, CheckKind, CheckTiming, HealthCheck, HttpCheck};
+use protocol::task::check::{
+    CheckInfo, CheckKind, CheckTiming, HealthCheck, HttpCheck, NamedCheck, TcpCheck,
+};
 use protocol::task::container::Image;
 use protocol::task::{ContainerInfo, Limit, TaskLimits};
 use protocol::{FrameworkId, TaskId, TaskState};
@@ -169,6 +171,42 @@ fn invalid_checks_have_the_messages_of_mesos() {
     assert!(health.starts_with(owner), "{health}");
     let large = CheckKind::Command(CommandInfo::shell("x".repeat(2 << 20)));
     assert!(message(&large)[0].starts_with("task.check is"));
+}
+
+#[test]
+fn named_checks_are_bounded_and_unique() {
+    let named = |name: &str, kind: CheckKind| NamedCheck {
+        name: name.to_owned(),
+        check: CheckInfo {
+            kind,
+            timing: CheckTiming::default(),
+        },
+    };
+    let tcp = |name: &str| named(name, CheckKind::Tcp(TcpCheck::default()));
+    let message = |checks: Vec<NamedCheck>| {
+        let task = TaskInfo { checks, ..good() };
+        match check(&task, "cpus:4;mem:128", &running()) {
+            Ok(_) => String::new(),
+            Err(invalid) => invalid.message,
+        }
+    };
+    let numbered = |count: usize| (0..count).map(|one| tcp(&one.to_string())).collect();
+    assert_eq!(message(numbered(16)), "");
+    let many = "Task uses invalid check: task.checks is `17`, expected at most 16 checks";
+    assert_eq!(message(numbered(17)), many);
+    let name = "Task uses invalid check: task.checks[1].name is `a`, ";
+    let twice = message(vec![tcp("a"), tcp("a")]);
+    assert!(twice.starts_with(name), "{twice}");
+    let empty = message(vec![tcp("")]);
+    assert!(empty.contains("task.checks[0].name"), "{empty}");
+    assert_ne!(message(vec![tcp(&"x".repeat(65))]), "");
+    let http = CheckKind::Http(HttpCheck {
+        path: Some("ok".to_owned()),
+        ..HttpCheck::default()
+    });
+    let path =
+        "Task uses invalid check: task.checks[1]: The path 'ok' of HTTP check must start with '/'";
+    assert_eq!(message(vec![tcp("a"), named("b", http)]), path);
 }
 
 // Covers 5.12 Isolation; S125 in part: the master's rules for limits.

@@ -55,7 +55,7 @@ pub use operation::{AgentResources, Operation, OperationState, OperationStatus, 
 pub use quota::Quota;
 pub use task::status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{
-    CheckInfo, CommandInfo, ExecutorInfo, ExecutorKind, HealthCheck, KillPolicy, Labels, TaskInfo,
-    Uri,
+    CheckInfo, CommandInfo, ExecutorInfo, ExecutorKind, HealthCheck, KillPolicy, Labels,
+    NamedCheck, TaskInfo, Uri,
 };
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};

@@ -7,7 +7,7 @@ use resources::Resources;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use crate::convert::{OrderedLabels, check_status, other_labels_of_status};
+use crate::convert::{OrderedLabels, check_status, check_statuses, other_labels_of_status};
 use crate::json::Json;
 
 /// Labels.
@@ -70,6 +70,11 @@ impl<C: Serialize> Serialize for StatusEntry<'_, C> {
         }
         if let Some(check) = check_status(&status.labels) {
             object.serialize_entry("check_status", &Json(&check))?;
+        }
+        let named = check_statuses(&status.labels);
+        if !named.is_empty() {
+            let named: Vec<_> = named.iter().map(|one| Json(one)).collect();
+            object.serialize_entry("check_statuses", &named)?;
         }
         object.end()
     }

@@ -140,6 +140,7 @@ fn status(more: &str) -> schema::TaskStatus {
 fn status_fields_of_executors_are_preserved() {
     let container = r#""container_status":{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"172.17.0.2"}],"name":"bridge","labels":{"labels":[{"key":"k"}]}}],"cgroup_info":{"net_cls":{"classid":7}},"executor_pid":42,"container_id":{"value":"c","parent":{"value":"p"}}}"#;
     let check = r#""check_status":{"type":"HTTP","http":{"status_code":503}}"#;
+    let named = r#""check_statuses":[{"name":"db","status":{"type":"TCP","tcp":{"succeeded":true}}},{"name":"web","status":{"type":"HTTP","http":{}}}]"#;
     let limitation =
         r#""limitation":{"resources":[{"name":"mem","type":"SCALAR","scalar":{"value":64.5}}]}"#;
     for more in [
@@ -151,7 +152,7 @@ fn status_fields_of_executors_are_preserved() {
         r#","container_status":{"container_id":{"value":"a/b"}}"#,
         r#","container_status":{"executor_pid":1}"#,
         &format!(
-            r#","labels":{{"labels":[{{"key":"a","value":"b"}}]}},{container},{check},{limitation}"#
+            r#","labels":{{"labels":[{{"key":"a","value":"b"}}]}},{container},{check},{named},{limitation}"#
         ),
     ] {
         let said = status(more);
@@ -164,6 +165,7 @@ fn status_fields_of_executors_are_preserved() {
             (&said.container_status, &said.check_status, &said.limitation),
             "{more}"
         );
+        assert_eq!(told.check_statuses, said.check_statuses, "{more}");
         assert_eq!(told.labels, said.labels, "{more}");
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use protocol::ContainerId;
+use protocol::{ContainerId, Labels, TaskInfo};
 use runtime::prelude::*;
+use v1::schema::NamedCheckStatus;
 
 use crate::container::Containerizer;
 use crate::container::launches::checks::{CheckCommandEnded, CheckEvent, Checker};
@@ -20,6 +21,27 @@ pub(in crate::container) type Checkers = BTreeMap<ContainerId, Handle<Checker>>;
 struct Checked {
     container_id: ContainerId,
     event: CheckEvent,
+}
+
+/// Adds the results of a task's checks, in the order of [`TaskInfo::all_checks`], to the labels of
+/// a status.
+pub(in crate::container) fn keep_check_results(
+    labels: &mut Labels,
+    task: &TaskInfo,
+    results: &[Option<i32>],
+) {
+    let mut named = Vec::new();
+    for ((name, check), result) in task.all_checks().zip(results) {
+        let status = v1::convert::check_result(&check.kind, *result);
+        match name {
+            None => v1::convert::keep_check_status(labels, &status),
+            Some(name) => named.push(NamedCheckStatus {
+                name: name.to_owned(),
+                status,
+            }),
+        }
+    }
+    v1::convert::keep_check_statuses(labels, named);
 }
 
 impl Containerizer {
@@ -95,8 +117,8 @@ impl Handler<Checked> for Containerizer {
             CheckEvent::Health(change) => {
                 self.with(&id, ctx, |container| container.health_changed(change));
             }
-            CheckEvent::Result(result) => {
-                self.with(&id, ctx, |container| container.check_changed(result));
+            CheckEvent::Result(index, result) => {
+                self.with(&id, ctx, |container| container.check_changed(index, result));
             }
         }
     }

@@ -24,7 +24,7 @@ pub fn kill_grace(info: &TaskInfo) -> Duration {
 }
 
 /// The state of a command that its task's state does not have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CommandState {
     /// The time since its start, when this agent process took it over.
     pub(super) age: Duration,
@@ -36,8 +36,9 @@ pub(super) struct CommandState {
     is_overdue: bool,
     /// The last reported health.
     healthy: Option<bool>,
-    /// The last reported result of its check.
-    check_result: Option<i32>,
+    /// The last reported results of its checks: in the order of [`TaskInfo::all_checks`], up to the
+    /// last check that has had one.
+    check_results: Vec<Option<i32>>,
 }
 
 /// A report about a task's health.
@@ -105,7 +106,8 @@ impl Container {
             return effects;
         }
         let tasks = || self.tasks.values().map(|task| &task.info);
-        if tasks().any(|task| task.health_check.is_some() || task.check.is_some()) {
+        let has_checks = |task: &TaskInfo| task.all_checks().next().is_some();
+        if tasks().any(|task| task.health_check.is_some() || has_checks(task)) {
             effects.push(Effect::StartChecks);
         }
         let limits = tasks().filter_map(|task| task.max_completion_time);
@@ -146,12 +148,14 @@ impl Container {
         effects
     }
 
-    /// The result of the check has changed.
-    pub fn check_changed(&mut self, result: Option<i32>) -> Vec<Effect> {
+    /// The result of the check at this place of [`TaskInfo::all_checks`] has changed.
+    pub fn check_changed(&mut self, index: usize, result: Option<i32>) -> Vec<Effect> {
         if !self.is_checked() {
             return Vec::new();
         }
-        self.command.check_result = result;
+        let results = &mut self.command.check_results;
+        results.resize(results.len().max(index + 1), None);
+        results[index] = result;
         self.report_checks(Reason::TaskCheckStatusUpdated)
     }
 
@@ -167,14 +171,17 @@ impl Container {
 
     /// Reports the newest results of its checks with the state that it has.
     fn report_checks(&mut self, reason: Reason) -> Vec<Effect> {
-        let (healthy, result) = (self.command.healthy, self.command.check_result);
+        let healthy = self.command.healthy;
         let mut effects = Vec::new();
         for id in self.tasks_in(|state| state == TaskState::Running) {
-            let report = self.command_report(&id, TaskState::Running);
+            let mut report = self.command_report(&id, TaskState::Running);
+            let results = report.check_results.iter_mut();
+            for (reported, newest) in results.zip(&self.command.check_results) {
+                *reported = *newest;
+            }
             effects.extend(self.report(TaskReport {
                 reason: Some(reason),
                 healthy,
-                check_result: report.check_result.map(|_| result),
                 ..report
             }));
         }
@@ -275,10 +282,10 @@ impl Container {
         self.report(report)
     }
 
-    /// A report as an executor would make it: without a result of the check, if there is one.
+    /// A report as an executor would make it: without results of the checks, if there are any.
     fn command_report(&self, task_id: &TaskId, state: TaskState) -> TaskReport {
         let task = self.tasks.get(task_id);
-        let has_check = task.is_some_and(|task| task.info.check.is_some());
+        let checks = task.map_or(0, |task| task.info.all_checks().count());
         TaskReport {
             task_id: task_id.clone(),
             state,
@@ -287,7 +294,7 @@ impl Container {
             message: String::new(),
             termination: None,
             healthy: None,
-            check_result: has_check.then_some(None),
+            check_results: vec![None; checks],
         }
     }
 }
@@ -328,7 +335,9 @@ fn signal_name(signal: i32) -> String {
 mod tests {
     use super::super::tests::{id, task};
     use super::*;
-    use protocol::task::check::{CheckInfo, CheckKind, CheckTiming, HealthCheck, TcpCheck};
+    use protocol::task::check::{
+        CheckInfo, CheckKind, CheckTiming, HealthCheck, NamedCheck, TcpCheck,
+    };
     use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, Termination};
 
     const EXITED: Termination = Termination::Exited(0);
@@ -538,14 +547,18 @@ mod tests {
         let mut container = launched(info, capabilities);
         let effects = container.started(42);
         assert_eq!(effects.last(), Some(&Effect::StartChecks));
-        assert_eq!(results(&effects), [(None, Some(None)); 2]);
+        assert_eq!(results(&effects), [(None, "-".into()), (None, "-".into())]);
         container
     }
 
-    /// The health and the check's result of each report.
-    fn results(effects: &[Effect]) -> Vec<(Option<bool>, Option<Option<i32>>)> {
+    /// The health and the results of the checks of each report: a digit, or `-` for none.
+    fn results(effects: &[Effect]) -> Vec<(Option<bool>, String)> {
+        let letter = |result: &Option<i32>| result.map_or("-".to_owned(), |one| one.to_string());
         let result = |effect: &Effect| match effect {
-            Effect::Report(report) => Some((report.healthy, report.check_result)),
+            Effect::Report(report) => {
+                let results = report.check_results.iter().map(letter).collect();
+                Some((report.healthy, results))
+            }
             _ => None,
         };
         effects.iter().filter_map(result).collect()
@@ -565,18 +578,52 @@ mod tests {
             reports(&effects),
             ["TASK_RUNNING TaskHealthCheckStatusUpdated: "]
         );
-        assert_eq!(results(&effects), [(Some(true), Some(None))]);
-        let effects = container.check_changed(Some(1));
+        assert_eq!(results(&effects), [(Some(true), "-".into())]);
+        let effects = container.check_changed(0, Some(1));
         assert_eq!(reports(&effects), ["TASK_RUNNING TaskCheckStatusUpdated: "]);
-        assert_eq!(results(&effects), [(Some(true), Some(Some(1)))]);
+        assert_eq!(results(&effects), [(Some(true), "1".into())]);
         let effects = container.health_changed(healthy(false, false));
-        assert_eq!(results(&effects), [(Some(false), Some(Some(1)))]);
+        assert_eq!(results(&effects), [(Some(false), "1".into())]);
         container.kill(&id("t"), None);
         assert!(!container.is_checked());
-        assert_eq!(container.check_changed(None), []);
+        assert_eq!(container.check_changed(0, None), []);
         assert_eq!(container.health_changed(healthy(false, true)), []);
         let effects = container.ended(command(TERMINATED, true));
-        assert_eq!(results(&effects), [(None, Some(None))]);
+        assert_eq!(results(&effects), [(None, "-".into())]);
+    }
+
+    #[test]
+    fn named_checks_are_reported_with_the_single_one() {
+        let check = CheckInfo {
+            kind: CheckKind::Tcp(TcpCheck::default()),
+            timing: CheckTiming::default(),
+        };
+        let named = |name: &str| NamedCheck {
+            name: name.to_owned(),
+            check: check.clone(),
+        };
+        let with = |single| TaskInfo {
+            check: single,
+            checks: vec![named("a"), named("b")],
+            ..task("t")
+        };
+        let mut container = launched(with(Some(Box::new(check.clone()))), &[]);
+        let effects = container.started(42);
+        assert_eq!(effects.last(), Some(&Effect::StartChecks));
+        assert_eq!(results(&effects)[1], (None, "---".into()));
+        let effects = container.check_changed(2, Some(1));
+        assert_eq!(reports(&effects), ["TASK_RUNNING TaskCheckStatusUpdated: "]);
+        assert_eq!(results(&effects), [(None, "--1".into())]);
+        let effects = container.check_changed(0, Some(0));
+        assert_eq!(results(&effects), [(None, "0-1".into())]);
+        let effects = container.check_changed(2, None);
+        assert_eq!(results(&effects), [(None, "0--".into())]);
+
+        let mut container = launched(with(None), &[]);
+        let effects = container.started(42);
+        assert_eq!(effects.last(), Some(&Effect::StartChecks));
+        let effects = container.check_changed(1, Some(1));
+        assert_eq!(results(&effects), [(None, "-1".into())]);
     }
 
     #[test]
@@ -589,7 +636,7 @@ mod tests {
         let effects = container.ended(command(TERMINATED, true));
         let killed = "TASK_KILLED Command terminated with signal Terminated";
         assert_eq!(reports(&effects), [killed]);
-        assert_eq!(results(&effects), [(Some(false), Some(None))]);
+        assert_eq!(results(&effects), [(Some(false), "-".into())]);
     }
 
     /// SPEC 5.4, 5.12.

@@ -94,8 +94,9 @@ pub struct TaskReport {
     pub termination: Option<Termination>,
     /// The result of the command's health check, if it is reported.
     pub healthy: Option<bool>,
-    /// The result of the command's check, if it has one: `Some(None)` without a result.
-    pub check_result: Option<Option<i32>>,
+    /// The results of the command's checks in the order of [`TaskInfo::all_checks`], `None` for
+    /// those without a result. Empty if they are not reported.
+    pub check_results: Vec<Option<i32>>,
 }
 
 /// How to handle a status from the executor.
@@ -732,7 +733,7 @@ impl Container {
             message,
             termination: None,
             healthy: None,
-            check_result: None,
+            check_results: Vec::new(),
         })
     }
 

@@ -64,7 +64,7 @@ impl Container {
             message: message.clone(),
             termination: None,
             healthy: None,
-            check_result: None,
+            check_results: Vec::new(),
         };
         let reports = running.into_iter().map(report);
         reports.map(Effect::Report).collect()

@@ -32,6 +32,15 @@ pub struct CheckInfo {
     pub timing: CheckTiming,
 }
 
+/// A check beside the single one of Mesos. Specific to Meros.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedCheck {
+    /// Unique in its task.
+    pub name: String,
+    /// The check.
+    pub check: CheckInfo,
+}
+
 /// The times of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckTiming {

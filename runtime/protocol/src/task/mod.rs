@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
-pub use check::{CheckInfo, HealthCheck};
+pub use check::{CheckInfo, HealthCheck, NamedCheck};
 pub use container::ContainerInfo;
 pub use uri::Uri;
 
@@ -58,6 +58,8 @@ pub struct TaskInfo {
     pub health_check: Option<Box<HealthCheck>>,
     /// Its result goes to the framework.
     pub check: Option<Box<CheckInfo>>,
+    /// Further checks; their results go to the framework, too.
+    pub checks: Vec<NamedCheck>,
     /// It is killed after this time; zero means no bound.
     pub max_completion_time: Option<Duration>,
     /// How much more than its resources it may use.
@@ -149,12 +151,22 @@ impl TaskInfo {
             kill_policy: None,
             health_check: None,
             check: None,
+            checks: Vec::new(),
             max_completion_time: None,
             limits: TaskLimits::default(),
             labels: Labels::default(),
             container: None,
             group: None,
         }
+    }
+
+    /// Its checks without health: the single one first, which has no name.
+    pub fn all_checks(&self) -> impl Iterator<Item = (Option<&str>, &CheckInfo)> {
+        let single = self.check.as_deref().map(|check| (None, check));
+        let named = self.checks.iter();
+        single
+            .into_iter()
+            .chain(named.map(|one| (Some(one.name.as_str()), &one.check)))
     }
 
     /// The task with this command.

@@ -21,11 +21,14 @@ pub const DISCOVERY: &str = "meros.discovery";
 
 /// Label of a status with the `container_status` of Mesos, as v1 JSON, unless it is only an id,
 /// which is [`TaskStatus::container_id`](crate::TaskStatus::container_id). Forwarded like
-/// [`DISCOVERY`], as are the next two.
+/// [`DISCOVERY`], as are the next three.
 pub const CONTAINER_STATUS: &str = "meros.container_status";
 
 /// Label of a status with the newest `check_status` of its task (Mesos).
 pub const CHECK_STATUS: &str = "meros.check_status";
+
+/// Label of a status with the newest `check_statuses` of its task, as the v1 JSON of Meros.
+pub const CHECK_STATUSES: &str = "meros.check_statuses";
 
 /// Label of a status with the `limitation` of its task (Mesos): the resources that exceeded their
 /// limit.

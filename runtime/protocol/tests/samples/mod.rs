@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use meros_protocol as protocol;
-use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol};
+use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol, TcpCheck};
 use protocol::task::{Limit, TaskLimits};
 use protocol::view::*;
 use protocol::*;
@@ -92,6 +92,13 @@ pub fn task() -> TaskInfo {
             kind: CheckKind::Command(CommandInfo::shell("true")),
             timing: CheckTiming::default(),
         })),
+        checks: vec![NamedCheck {
+            name: "web".to_owned(),
+            check: CheckInfo {
+                kind: CheckKind::Tcp(TcpCheck::default()),
+                timing: CheckTiming::default(),
+            },
+        }],
         max_completion_time: Some(Duration::from_secs(60)),
         limits: TaskLimits {
             cpus: Some(Limit::Amount(1.5)),

@@ -44,8 +44,8 @@ mod task;
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use labels::messages::{
-    check_status, discovery, keep_check_status, keep_limitation, keep_networks, limitation,
-    other_labels, other_labels_of_status,
+    check_status, check_statuses, discovery, keep_check_status, keep_check_statuses,
+    keep_limitation, keep_networks, limitation, other_labels, other_labels_of_status,
 };
 pub use labels::{OrderedLabels, labels};
 pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, master_info, pid};

@@ -11,7 +11,8 @@ use super::ids::uuid;
 use super::labels::read_with;
 use super::{At, read_seconds, some};
 use crate::convert::labels::messages::{
-    self, check_status, keep_message, limitation, other_labels_of_status, reserved_keys_of_status,
+    self, check_status, check_statuses, keep_check_statuses, keep_message, limitation,
+    other_labels_of_status, reserved_keys_of_status,
 };
 use crate::describe::{Describe, Each, Fields, IntoField, ListPosition, Output, build};
 use crate::message::FieldInfo;
@@ -68,6 +69,7 @@ impl TryFrom<&schema::TaskStatus> for Status {
         let keep_all = |map: &mut _| {
             keep_message(map, CONTAINER_STATUS, container.as_ref());
             keep_message(map, CHECK_STATUS, status.check_status.as_ref());
+            keep_check_statuses(map, status.check_statuses.clone());
             keep_message(map, LIMITATION, status.limitation.as_ref());
         };
         let unreachable = status.unreachable_time.as_ref();
@@ -241,7 +243,8 @@ impl Describe<schema::TaskStatus> for Status {
             .container_status(container_status(self))
             .unreachable_time(self.unreachable_since)
             .check_status(check_status(&self.labels))
-            .limitation(limitation(&self.labels));
+            .limitation(limitation(&self.labels))
+            .check_statuses(Each(check_statuses(&self.labels)));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use protocol::agent::{Domain, HttpEndpoint};
 use protocol::offers::wants::{Constraint, Predicate, Selector};
-use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol, TcpCheck};
+use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, IpProtocol, NamedCheck, TcpCheck};
 use protocol::task::container::{
     ContainerInfo, DockerNetwork, DockerOptions, Image, IpcMode, LinuxCapabilities, LinuxInfo,
     MemoryVolume, RLimit, RLimitKind, Seccomp, SecretData, SoftHard, Volume as ContainerVolume,
@@ -346,6 +346,10 @@ impl Chance {
             }),
             health_check: self.some(|chance| Box::new(chance.health_check())),
             check: self.some(|chance| Box::new(chance.check())),
+            checks: self.list(|chance| NamedCheck {
+                name: chance.text(),
+                check: chance.check(),
+            }),
             max_completion_time: self.some(Self::duration),
             limits: TaskLimits {
                 cpus: self.some(Self::limit),

@@ -63,7 +63,7 @@ impl Chance {
     /// Labels of a status, perhaps with an executor's details, valid or not.
     pub(super) fn labels_of_a_status(&mut self) -> BTreeMap<String, String> {
         let mut labels = self.labels();
-        let texts: [(&str, &[&str]); 3] = [
+        let texts: [(&str, &[&str]); 4] = [
             (
                 reserved_labels::CONTAINER_STATUS,
                 &[
@@ -81,6 +81,14 @@ impl Chance {
                     r#"{"type":"COMMAND","command":{}}"#,
                     "{}",
                     r#"{"type": "TCP"}"#,
+                ],
+            ),
+            (
+                reserved_labels::CHECK_STATUSES,
+                &[
+                    r#"{"check_statuses":[{"name":"a","status":{"type":"TCP","tcp":{}}}]}"#,
+                    r#"{"check_statuses":[]}"#,
+                    "{}",
                 ],
             ),
             (

@@ -1,6 +1,6 @@
 //! The checks of one command task: one actor for each container that has any.
 //!
-//! Performs the task's check and its health check: each first after its delay, then each interval
+//! Performs the task's checks and its health check: each first after its delay, then each interval
 //! after the end of the last one. Judges health (`verdict`), and reports to the containerizer,
 //! which alone decides what follows. GETs and connections are made here (`probe`); commands are run
 //! in the container, through the containerizer. Ends with its container's command; a result that is
@@ -39,8 +39,9 @@ pub enum CheckEvent {
     Kill(Uuid),
     /// A result of the health check that matters.
     Health(HealthChange),
-    /// The result of the check has changed; see [`v1::convert::check_result`].
-    Result(Option<i32>),
+    /// The result of the check at this place of [`TaskInfo::all_checks`] has changed; see
+    /// [`v1::convert::check_result`].
+    Result(usize, Option<i32>),
 }
 
 /// Receives the events.
@@ -60,7 +61,8 @@ pub struct CheckCommandEnded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Health,
-    Result,
+    /// That at this place of [`TaskInfo::all_checks`].
+    Result(usize),
 }
 
 /// A check.
@@ -81,9 +83,8 @@ struct RunningCommand {
 /// The actor.
 pub struct Checker {
     health: Option<(Check, Health)>,
-    check: Option<Check>,
-    /// The last reported result.
-    last: Option<i32>,
+    /// Those of [`TaskInfo::all_checks`], each with its last reported result.
+    checks: Vec<(Check, Option<i32>)>,
     /// The age of the task when this actor was made.
     age: Duration,
     since: Instant,
@@ -109,14 +110,16 @@ impl Checker {
             };
             (check, Health::of(health))
         });
-        let check = task.check.as_ref().map(|check| Check {
-            kind: check.kind.clone(),
-            timing: check.timing,
+        let checks = task.all_checks().map(|(_, check)| {
+            let check = Check {
+                kind: check.kind.clone(),
+                timing: check.timing,
+            };
+            (check, None)
         });
         Self {
             health,
-            check,
-            last: None,
+            checks: checks.collect(),
             age,
             since: Instant::default(),
             running: BTreeMap::new(),
@@ -128,7 +131,7 @@ impl Checker {
     fn check(&self, which: Which) -> Option<&Check> {
         match which {
             Which::Health => self.health.as_ref().map(|(check, _)| check),
-            Which::Result => self.check.as_ref(),
+            Which::Result(index) => self.checks.get(index).map(|(check, _)| check),
         }
     }
 
@@ -192,11 +195,14 @@ impl Checker {
                     (self.events)(CheckEvent::Health(change));
                 }
             }
-            Which::Result if self.last != result => {
-                self.last = result;
-                (self.events)(CheckEvent::Result(result));
+            Which::Result(index) => {
+                if let Some((_, last)) = self.checks.get_mut(index)
+                    && *last != result
+                {
+                    *last = result;
+                    (self.events)(CheckEvent::Result(index, result));
+                }
             }
-            Which::Result => {}
         }
         if let Some(check) = self.check(which) {
             let interval = check.timing.interval.max(INTERVAL_MIN);
@@ -210,7 +216,8 @@ impl Actor for Checker {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.since = ctx.clock().now();
-        for which in [Which::Result, Which::Health] {
+        let results = (0..self.checks.len()).map(Which::Result);
+        for which in results.chain([Which::Health]) {
             if let Some(check) = self.check(which) {
                 let delay = check.timing.delay.saturating_sub(self.age);
                 ctx.after(delay, move |this, ctx| this.perform(which, ctx));

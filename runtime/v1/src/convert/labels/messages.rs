@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use protocol::task::network::NetworkInfo;
-use protocol::text::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, DISCOVERY, LIMITATION};
+use protocol::text::reserved_labels::{
+    CHECK_STATUS, CHECK_STATUSES, CONTAINER_STATUS, DISCOVERY, LIMITATION,
+};
 use resources::Resources;
 
 use crate::convert::labels::OrderedLabels;
@@ -15,7 +17,10 @@ use crate::convert::{write, write_resources};
 use crate::json;
 use crate::limits::Limits;
 use crate::message::Message;
-use crate::schema::{CheckStatusInfo, ContainerStatus, DiscoveryInfo, TaskResourceLimitation};
+use crate::schema::{
+    CheckStatusInfo, ContainerStatus, DiscoveryInfo, NamedCheckStatus, NamedCheckStatuses,
+    TaskResourceLimitation,
+};
 
 /// The discovery info in the labels of a task or an executor.
 pub fn discovery(labels: &BTreeMap<String, String>) -> Option<DiscoveryInfo> {
@@ -27,6 +32,12 @@ pub fn check_status(labels: &BTreeMap<String, String>) -> Option<CheckStatusInfo
     read_message(labels, CHECK_STATUS)
 }
 
+/// The statuses of named checks in the labels of a status.
+pub fn check_statuses(labels: &BTreeMap<String, String>) -> Vec<NamedCheckStatus> {
+    let statuses: Option<NamedCheckStatuses> = read_message(labels, CHECK_STATUSES);
+    statuses.unwrap_or_default().check_statuses
+}
+
 /// The limitation in the labels of a status.
 pub fn limitation(labels: &BTreeMap<String, String>) -> Option<TaskResourceLimitation> {
     read_message(labels, LIMITATION)
@@ -35,6 +46,17 @@ pub fn limitation(labels: &BTreeMap<String, String>) -> Option<TaskResourceLimit
 /// Adds the newest result of a task's check to the labels of a status.
 pub fn keep_check_status(labels: &mut BTreeMap<String, String>, check: &CheckStatusInfo) {
     keep_message(labels, CHECK_STATUS, Some(check));
+}
+
+/// Adds the newest results of a task's named checks, if it has any, to the labels of a status.
+pub fn keep_check_statuses(
+    labels: &mut BTreeMap<String, String>,
+    check_statuses: Vec<NamedCheckStatus>,
+) {
+    if !check_statuses.is_empty() {
+        let statuses = NamedCheckStatuses { check_statuses };
+        keep_message(labels, CHECK_STATUSES, Some(&statuses));
+    }
 }
 
 /// Adds the limit that a task's container has exceeded to the labels of a status.
@@ -64,8 +86,8 @@ pub(in crate::convert) fn container(labels: &BTreeMap<String, String>) -> Option
     (!has_plain_id && status != ContainerStatus::default()).then_some(status)
 }
 
-/// Reserved keys with a valid value; at most three in one place.
-pub(in crate::convert) type ReservedKeys = [Option<&'static str>; 3];
+/// Reserved keys with a valid value; at most four in one place.
+pub(in crate::convert) type ReservedKeys = [Option<&'static str>; 4];
 
 /// Adds a message, if present, to these labels.
 pub(in crate::convert) fn keep_message(
@@ -90,7 +112,7 @@ pub(in crate::convert) fn read_message<M: Message + Default>(
 
 /// The reserved keys of a task or an executor.
 pub(in crate::convert) fn reserved_keys(labels: &BTreeMap<String, String>) -> ReservedKeys {
-    [valid_key(labels, DISCOVERY, discovery), None, None]
+    [valid_key(labels, DISCOVERY, discovery), None, None, None]
 }
 
 /// The reserved keys of a status.
@@ -100,6 +122,9 @@ pub(in crate::convert) fn reserved_keys_of_status(
     [
         valid_key(labels, CONTAINER_STATUS, container),
         valid_key(labels, CHECK_STATUS, check_status),
+        valid_key(labels, CHECK_STATUSES, |labels| {
+            Some(check_statuses(labels)).filter(|statuses| !statuses.is_empty())
+        }),
         valid_key(labels, LIMITATION, limitation),
     ]
 }

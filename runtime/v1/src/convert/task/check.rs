@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use protocol::task::check::{
     CheckInfo as Check, CheckKind, CheckTiming, HealthCheck as Health, HttpCheck, IpProtocol,
-    TcpCheck,
+    NamedCheck as Named, TcpCheck,
 };
 use resources::Invalid;
 
@@ -12,7 +12,8 @@ use crate::convert::read_seconds;
 use crate::schema::{
     CheckInfo, CheckInfoCommand, CheckInfoHttp, CheckInfoTcp, CheckInfoType, CheckStatusInfo,
     CheckStatusInfoCommand, CheckStatusInfoHttp, CheckStatusInfoTcp, CommandInfo, HealthCheck,
-    HealthCheckHTTPCheckInfo, HealthCheckTCPCheckInfo, HealthCheckType, NetworkInfoProtocol,
+    HealthCheckHTTPCheckInfo, HealthCheckTCPCheckInfo, HealthCheckType, NamedCheck,
+    NetworkInfoProtocol,
 };
 
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
@@ -77,6 +78,26 @@ impl TryFrom<&CheckInfo> for Check {
 
     fn try_from(check: &CheckInfo) -> Result<Self, Invalid> {
         read_check(check).map_err(|bad| prefixed("Task uses invalid check", &bad))
+    }
+}
+
+/// The named checks of a task.
+pub(super) fn read_named(checks: &[NamedCheck]) -> Result<Vec<Named>, Invalid> {
+    let read = |(index, named): (usize, &NamedCheck)| {
+        let rule = format!("Task uses invalid check: task.checks[{index}]");
+        let check = read_check(&named.check).map_err(|bad| prefixed(&rule, &bad))?;
+        let name = named.name.clone();
+        Ok(Named { name, check })
+    };
+    checks.iter().enumerate().map(read).collect()
+}
+
+impl From<&Named> for NamedCheck {
+    fn from(own: &Named) -> Self {
+        Self {
+            name: own.name.clone(),
+            check: (&own.check).into(),
+        }
     }
 }
 

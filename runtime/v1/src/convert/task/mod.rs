@@ -51,6 +51,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             kill_policy: some("kill_policy", task.kill_policy.as_ref())?,
             health_check: read_boxed(task.health_check.as_deref())?,
             check: read_boxed(task.check.as_deref())?,
+            checks: check::read_named(&task.checks)?,
             max_completion_time: read_completion_time(task.max_completion_time.as_ref())?,
             limits: read_limits(&task.limits)?,
             labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
@@ -84,6 +85,7 @@ impl From<&protocol::TaskInfo> for TaskInfo {
             check: write_boxed(task.check.as_deref()),
             max_completion_time: task.max_completion_time.map(Into::into),
             limits: write_limits(&task.limits),
+            checks: super::write(&task.checks),
         }
     }
 }

@@ -33,6 +33,8 @@ messages! {
         14 max_completion_time: Option<DurationInfo>,
         /// Limits above its resources by name (`cpus`, `mem`); may be infinite.
         15 limits: BTreeMap<String, ValueScalar>,
+        /// Further checks. Specific to Meros: Mesos skips them.
+        1000 checks: Vec<NamedCheck>,
     }
 
     /// Tasks that are launched together.
@@ -126,6 +128,12 @@ messages! {
         5 interval_seconds: Option<f64> = F64(10.0),
         6 timeout_seconds: Option<f64> = F64(20.0),
         7 tcp: Option<CheckInfoTcp>,
+    }
+
+    /// A check with a name that is unique in its task. Specific to Meros.
+    NamedCheck {
+        1 name: String,
+        2 check: CheckInfo,
     }
 
     /// Runs a command.

@@ -31,6 +31,8 @@ messages! {
         15 check_status: Option<CheckStatusInfo>,
         /// The exceeded limit.
         16 limitation: Option<TaskResourceLimitation>,
+        /// The newest results of the task's named checks. Specific to Meros: Mesos skips them.
+        1000 check_statuses: Vec<NamedCheckStatus>,
     }
 
     /// The resources whose limit a container exceeded.
@@ -44,6 +46,17 @@ messages! {
         2 command: Option<CheckStatusInfoCommand>,
         3 http: Option<CheckStatusInfoHttp>,
         4 tcp: Option<CheckStatusInfoTcp>,
+    }
+
+    /// The newest result of a named check. Specific to Meros.
+    NamedCheckStatus {
+        1 name: String,
+        2 status: CheckStatusInfo,
+    }
+
+    /// The value of the label `meros.check_statuses`. Specific to Meros.
+    NamedCheckStatuses {
+        1 check_statuses: Vec<NamedCheckStatus>,
     }
 
     /// Of a command; absent: no result yet.
