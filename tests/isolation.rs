@@ -506,6 +506,79 @@ fn task_beyond_its_disk_fails_with_the_reason() {
     isolated.leaves_nothing();
 }
 
+/// Unmounts what is mounted below a directory, so that it can be removed.
+struct Unmounted(PathBuf);
+
+impl Unmounted {
+    fn mounts(&self) -> Vec<String> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+        let targets = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        let below = targets.filter(|target| Path::new(target).starts_with(&self.0));
+        below.map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        for target in self.mounts() {
+            let _ = Command::new("umount").args(["-l", &target]).output(); // Perhaps gone.
+        }
+    }
+}
+
+// Covers 5.5 in part: a hard limit of disk.
+#[test]
+fn full_file_system_of_a_sandbox_hurts_its_task_only() {
+    let report = meros(["agent", "--check"]).output_in_time();
+    let report = stdout(&report.expect("meros runs"));
+    let mut lines = report.lines();
+    let line = lines.find_map(|line| line.strip_prefix("disk/loop"));
+    let free = Command::new("losetup").arg("--find").output();
+    if line.is_none_or(|line| line.trim() != "yes") || !free.is_ok_and(|one| one.status.success()) {
+        return skip("this host has no loop devices for sandboxes");
+    }
+    let flags = ["--max_completed_sandboxes=1"];
+    let Some(mut isolated) = Isolated::begin("loop", "disk/loop", &flags) else {
+        return;
+    };
+    let mounted = Unmounted(isolated.cluster.directory().join("agent"));
+    let none = TaskLimits::default();
+    let script = "head -c 33554432 /dev/zero > big && echo room; rm big; echo freed; \
+        exec sleep 98761";
+    isolated.run("full", "cpus:0.1;mem:32;disk:16", none, script);
+    let output = |isolated: &Isolated| stdout(&isolated.cluster.output(["logs", "full"]));
+    eventually("the full disk", || {
+        (output(&isolated) == "freed\n").then_some(())
+    });
+    isolated.run("beside", "cpus:0.1;mem:32", none, "exec sleep 98762");
+    let statistics = eventually("its statistics", || {
+        let statistics = isolated.statistics("full")?;
+        statistics["disk_used_bytes"].as_u64()?;
+        Some(statistics)
+    });
+    assert_eq!(statistics["disk_limit_bytes"], 16 << 20, "{statistics}");
+
+    isolated.agent.signal("KILL");
+    isolated.agent.wait();
+    isolated.agent = Running::start(&mut isolated.command);
+    isolated.until_registered();
+    assert_eq!(mounted.mounts().len(), 1);
+    isolated.kill("full");
+    assert_eq!(output(&isolated), "freed\n", "it is kept");
+    let sandbox = PathBuf::from(mounted.mounts().remove(0));
+    let image = |sandbox: &Path| {
+        let name = sandbox.file_name().expect("a name").to_string_lossy();
+        sandbox.with_file_name(format!(".{name}.disk"))
+    };
+    assert!(image(&sandbox).exists());
+    // Another sandbox takes its place.
+    isolated.kill("beside");
+    eventually("the removal", || (!sandbox.exists()).then_some(()));
+    assert!(!image(&sandbox).exists());
+    assert_eq!(mounted.mounts(), [""; 0]);
+    isolated.leaves_nothing();
+}
+
 #[test]
 fn unknown_isolator_is_refused_by_name() {
     let cluster = Cluster::master_alone(|_, _| ());

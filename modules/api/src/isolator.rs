@@ -8,6 +8,7 @@
 //! and kills live ones.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,6 +91,14 @@ pub fn volume_path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
     // Roles contain no blanks, so this is unambiguous. As in Mesos.
     let role = volume.role().as_str().replace('/', " ");
     Some(below.join("volumes").join("roles").join(role).join(id))
+}
+
+/// The image of the file system of a sandbox `runs/ID` that has one of its own: `runs/.ID.disk`.
+pub fn disk_image(sandbox: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(sandbox.file_name().unwrap_or_default());
+    name.push(".disk");
+    sandbox.with_file_name(name)
 }
 
 /// Namespaces of its own that a container gets. A process namespace implies a mount namespace.

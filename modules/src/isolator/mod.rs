@@ -12,6 +12,7 @@
 //! | | `cgroups/devices` | only common devices can be used |
 //! | | `cgroups/all` | all of these that the host has |
 //! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |
+//! | `disk::image` | `disk/loop` | bounds sandboxes by file systems of their own |
 //! | `disk::xfs` | `disk/xfs` | bounds sandboxes and volumes by project quotas |
 //! | `network` | `network/cni` | networks of their own, by plugins |
 //! | | `network/ports` | ends containers that listen on ports which they do not have |
@@ -35,6 +36,7 @@ use module_api::Registry;
 pub fn register(registry: &mut Registry) {
     registry.add_isolator(&cgroups::NAMES, cgroups::start);
     registry.add_isolator(&disk::NAMES, disk::start);
+    registry.add_isolator(&disk::image::NAMES, disk::image::start);
     registry.add_isolator(&disk::xfs::NAMES, disk::xfs::start);
     registry.add_isolator(&network::cni::NAMES, network::cni::start);
     registry.add_isolator(&network::ports::NAMES, network::ports::start);

@@ -22,6 +22,8 @@ pub struct HostFacts {
     pub namespaces: Vec<String>,
     /// Why the work directory has no project quotas, if so.
     pub no_project_quotas: Option<String>,
+    /// Why sandboxes cannot have file systems of their own, if so.
+    pub no_disk_images: Option<String>,
 }
 
 impl HostFacts {
@@ -37,6 +39,7 @@ impl HostFacts {
             capabilities: effective_capabilities(&text(Path::new("/proc/self/status"))),
             namespaces: kinds.collect(),
             no_project_quotas: disk::xfs::has_quotas(work_dir).err(),
+            no_disk_images: disk::image::mkfs().err(),
         }
     }
 }
@@ -55,6 +58,7 @@ pub fn host_report(facts: &HostFacts) -> Vec<(&'static str, Result<(), String>)>
     let names = cgroups::NAMES
         .into_iter()
         .chain(disk::NAMES)
+        .chain(disk::image::NAMES)
         .chain(disk::xfs::NAMES)
         .chain(network::cni::NAMES)
         .chain(network::ports::NAMES)
@@ -68,6 +72,10 @@ fn is_possible(name: &str, facts: &HostFacts) -> Result<(), String> {
         "namespaces/ipc" => has_namespaces(&["ipc"], facts),
         "filesystem/linux" => has_namespaces(&["mnt", "uts"], facts),
         "linux/capabilities" | "linux/seccomp" => has_namespaces(&[], facts),
+        "disk/loop" => {
+            has_namespaces(&["mnt"], facts)?;
+            facts.no_disk_images.clone().map_or(Ok(()), Err)
+        }
         "disk/xfs" => facts.no_project_quotas.clone().map_or(Ok(()), Err),
         "network/cni" => has_namespaces(&["net", "mnt", "uts"], facts),
         "network/ports" if facts.hierarchies.is_empty() => {
@@ -123,6 +131,7 @@ mod tests {
                 .map(str::to_owned)
                 .to_vec(),
             no_project_quotas: None,
+            no_disk_images: None,
         }
     }
 
@@ -165,10 +174,12 @@ mod tests {
             hierarchies: Vec::new(),
             capabilities: 0,
             no_project_quotas: Some("ext2".to_owned()),
+            no_disk_images: Some("no mkfs".to_owned()),
             ..facts()
         };
         let mut all = cgroups::NAMES.to_vec();
         all.extend([
+            "disk/loop",
             "disk/xfs",
             "network/cni",
             "network/ports",
@@ -188,7 +199,7 @@ mod tests {
     fn facts_of_this_host_are_read() {
         let facts = HostFacts::read(Path::new("/sys/fs/cgroup"), Path::new("/"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 25);
+        assert_eq!(host_report(&facts).len(), 26);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

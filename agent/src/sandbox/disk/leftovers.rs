@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 use std::time::{Duration, UNIX_EPOCH};
 
+use module_api::isolator::disk_image;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
 use protocol::ContainerId;
 use runtime::Timestamp;
 
@@ -117,7 +120,7 @@ fn age(entry: &DirEntry, now: Timestamp) -> Option<Duration> {
 /// Removes these directories and empty parents of sandboxes; returns the result of each. Creators
 /// of sandboxes hold `layout` for reading, so that their parents are not removed.
 pub fn remove(work_dir: &Path, paths: &[PathBuf], layout: &RwLock<()>) -> Vec<Result<(), String>> {
-    let remove = |path: &PathBuf| match remove_tree(path) {
+    let remove = |path: &PathBuf| match remove_image(path).and_then(|()| remove_tree(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
         _ => {
             remove_parents(work_dir, path, layout);
@@ -125,6 +128,20 @@ pub fn remove(work_dir: &Path, paths: &[PathBuf], layout: &RwLock<()>) -> Vec<Re
         }
     };
     paths.iter().map(remove).collect()
+}
+
+/// Unmounts the file system of a sandbox that has one of its own, and removes its image.
+fn remove_image(sandbox: &Path) -> io::Result<()> {
+    let image = disk_image(sandbox);
+    if !image.exists() {
+        return Ok(());
+    }
+    let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+    match umount2(sandbox, flags) {
+        // It is not mounted, or gone.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => fs::remove_file(image),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Restarts the age of this sandbox.
@@ -165,6 +182,7 @@ mod tests {
     use super::*;
     use crate::sandbox;
     use nix::fcntl::{OFlag, openat};
+    use nix::mount::{MsFlags, mount};
     use nix::sys::stat::Mode;
 
     const LONG: Duration = Duration::from_secs(90);
@@ -287,6 +305,32 @@ mod tests {
         assert_eq!(fixture.remove(&sandbox), Ok(()));
         assert!(!sandbox.exists());
         assert_eq!(fs::read(volume.join("data")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn file_system_of_a_sandbox_is_unmounted_and_its_image_removed() {
+        let fixture = Fixture::new();
+        let (own, plain) = (
+            fixture.sandbox("s", "e", "c1"),
+            fixture.sandbox("s", "e", "c2"),
+        );
+        for sandbox in [&own, &plain] {
+            let kind = Some("tmpfs");
+            if mount(kind, sandbox, kind, MsFlags::empty(), None::<&str>).is_err() {
+                println!("skipped: mounts need root");
+                return;
+            }
+        }
+        fs::write(disk_image(&own), "").unwrap();
+        fs::write(own.join("file"), "").unwrap();
+        assert_eq!(fixture.found(&["c2"]), ["c1"]);
+        assert_eq!(fixture.remove(&own), Ok(()));
+        assert!(!own.exists() && !disk_image(&own).exists());
+        // No other mount is touched.
+        assert!(fixture.remove(&plain).unwrap_err().contains("is mounted"));
+        umount2(&plain, MntFlags::MNT_DETACH).unwrap();
+        assert_eq!(fixture.remove(&plain), Ok(()));
+        assert!(!slaves(fixture.work_dir()).join("s").exists());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! One scan at a time goes through all sandboxes. A persistent volume has its own space and is not
 //! counted. What it knows outlives a restart of the actor.
 
+pub mod image;
 mod scan;
 pub mod xfs;
 
