@@ -72,12 +72,17 @@ pub struct IsolationFlags {
     /// any number [default: 15 % of those that the host can have]
     #[arg(long, env = "MEROS_CGROUPS_PIDS_LIMIT", value_name = "COUNT")]
     cgroups_pids_limit: Option<u64>,
+    /// Devices that containers can use beyond common ones, as JSON such as `{"allowed_devices":
+    /// [{"device": {"path": "/dev/fuse"}, "access": {"read": true, "write": true}}]}`, with the
+    /// isolator `cgroups/devices`
+    #[arg(long, env = "MESOS_ALLOWED_DEVICES", value_name = "JSON")]
+    allowed_devices: Option<String>,
     /// Give revocable CPUs a hundredth of the weight of others [default: true]
     #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, value_parser = boolean, value_name = "BOOL")]
     revocable_cpu_low_priority: Option<bool>,
     /// Make the resource `disk` a limit, with the isolators `disk/du`, which ends containers beyond
-    /// it, and `disk/xfs`, which refuses writes beyond it
+    /// it, and `disk/xfs`, which refuses writes beyond it. `disk/loop` needs no flag
     #[arg(long, env = "MESOS_ENFORCE_CONTAINER_DISK_QUOTA", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     enforce_container_disk_quota: bool,
@@ -246,6 +251,14 @@ impl Isolation {
             );
             return Err(CliError::usage(problem));
         }
+        if ["disk/loop", "disk/xfs"]
+            .iter()
+            .all(|name| names.contains(name))
+        {
+            let problem =
+                "--isolation has `disk/loop` and `disk/xfs`: expected at most one of them";
+            return Err(CliError::usage(problem));
+        }
         let given = self.given.clone().with("isolation", names.join(","));
         let given = given.with("agent_ports", agent.ports.to_string());
         let mut given = given.with("work_dir", agent.work_dir.display().to_string());
@@ -332,6 +345,7 @@ impl IsolationFlags {
         let egress_rate = egress_rate.map(|rate| format!("{rate}B"));
         let optional = [
             ("cgroups_pids_limit", &pids_limit),
+            ("allowed_devices", &self.allowed_devices),
             (
                 "container_ports_isolated_range",
                 &self.container_ports_isolated_range,
@@ -432,6 +446,21 @@ mod tests {
                 "{refused}"
             );
             assert!(start("0B").unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn sandboxes_have_one_hard_limit() {
+        runtime::testing::simulate(|node| async move {
+            let isolation = Isolation::of(&["disk/loop", "disk/xfs"], "");
+            let agent = AgentFacts {
+                ports: Ranges::default(),
+                work_dir: "/w".into(),
+            };
+            let started =
+                isolation.start(&node, &modules::registry(), &Manifest::default(), &agent);
+            let refused = started.unwrap_err().to_string();
+            assert!(refused.contains("at most one of them"), "{refused}");
         });
     }
 

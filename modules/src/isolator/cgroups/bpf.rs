@@ -10,7 +10,7 @@ use std::path::Path;
 
 use nix::libc::{self, c_long};
 
-use super::controllers::devices::program;
+use super::controllers::devices::{AllowedDevice, program};
 use super::files::FileError;
 
 const BPF_PROG_LOAD: c_long = 5;
@@ -43,9 +43,9 @@ struct Attach {
 pub struct DeviceProgram(OwnedFd);
 
 impl DeviceProgram {
-    /// Loads it. Fails without the rights, and on a kernel without CONFIG_CGROUP_BPF.
-    pub fn load() -> io::Result<Self> {
-        let instructions = program();
+    /// Loads it, for these devices and those that are always allowed. Fails without the rights, and on a kernel without CONFIG_CGROUP_BPF.
+    pub fn load(more: &[AllowedDevice]) -> io::Result<Self> {
+        let instructions = program(more);
         let load = Load {
             kind: BPF_PROG_TYPE_CGROUP_DEVICE,
             length: u32::try_from(instructions.len()).map_err(io::Error::other)?,

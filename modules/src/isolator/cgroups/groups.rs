@@ -37,7 +37,7 @@ pub fn hierarchies(below: &Path) -> io::Result<Vec<Hierarchy>> {
         if hierarchy.version == Version::V2 {
             let names = files::read(&hierarchy.mount, "cgroup.controllers");
             hierarchy.controllers = names.split_whitespace().map(str::to_owned).collect();
-            if DeviceProgram::load().is_ok() {
+            if DeviceProgram::load(&[]).is_ok() {
                 let devices = Controller::Devices.name(Version::V2);
                 hierarchy.controllers.push(devices.to_owned());
             }
@@ -95,8 +95,9 @@ impl Groups {
         let has_pressure =
             |tree: &Tree| tree.mount.join(&options.root).join("cpu.pressure").exists();
         let pressure = trees.iter().position(has_pressure);
-        let loads = trees.iter().any(limits_devices).then(DeviceProgram::load);
-        let devices = loads.transpose();
+        let is_wanted = trees.iter().any(limits_devices);
+        let loaded = is_wanted.then(|| DeviceProgram::load(&options.allowed_devices));
+        let devices = loaded.transpose();
         let devices = devices.map_err(|error| format!("cannot load a device program: {error}"))?;
         Ok(Self {
             trees,
@@ -165,7 +166,7 @@ impl Groups {
         }
         match (tree.version, &self.devices) {
             (Version::V1, _) => {
-                let settings = devices::whitelist();
+                let settings = devices::whitelist(&self.options.allowed_devices);
                 { settings.iter() }.try_for_each(|setting| files::write(dir, setting))
             }
             (Version::V2, Some(program)) => program.attach(dir),

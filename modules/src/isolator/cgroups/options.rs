@@ -3,7 +3,9 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use module_api::{ModuleError, Parameters};
+use module_api::{ModuleError, ModuleKind, Parameters};
+
+use super::controllers::devices::{AllowedDevice, DeviceWhitelist};
 
 /// The flags, by their names without `cgroups_`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Options {
     /// How many processes and threads a container can have; zero for any number, and `None` for
     /// the default of this host.
     pub pids_limit: Option<u64>,
+    /// Devices that containers can use beyond those that all can.
+    pub allowed_devices: Vec<AllowedDevice>,
 }
 
 impl Default for Options {
@@ -35,6 +39,7 @@ impl Default for Options {
             destroy_timeout: Duration::from_secs(60),
             revocable_cpu_low_priority: true,
             pids_limit: None,
+            allowed_devices: Vec::new(),
         }
     }
 }
@@ -52,6 +57,17 @@ impl Options {
             |text| protocol::text::duration::parse(text).ok(),
         )?;
         let pids = given.optional("cgroups_pids_limit", "a number", |text| text.parse().ok())?;
+        let expected = r#"JSON such as {"allowed_devices": [{"device": {"path": "/dev/fuse"}, "access": {"read": true, "write": true}}]}"#;
+        let devices: Option<DeviceWhitelist> =
+            given.optional("allowed_devices", expected, |text| {
+                serde_json::from_str(text).ok()
+            })?;
+        let devices = devices.unwrap_or_default().find();
+        let devices = devices.map_err(|reason| ModuleError::NotStarted {
+            kind: ModuleKind::Isolator,
+            name: "cgroups/devices".to_owned(),
+            reason,
+        })?;
         Ok(Self {
             hierarchy: hierarchy.unwrap_or(default.hierarchy),
             root: root.unwrap_or(default.root),
@@ -61,6 +77,7 @@ impl Options {
             revocable_cpu_low_priority: or_not("revocable_cpu_low_priority")?
                 .unwrap_or(default.revocable_cpu_low_priority),
             pids_limit: pids,
+            allowed_devices: devices,
         })
     }
 }
@@ -96,6 +113,17 @@ mod tests {
         assert!(options.enable_cfs && !options.limit_swap);
         assert_eq!(options.destroy_timeout, Duration::from_secs(5));
         assert_eq!(options.pids_limit, Some(300));
+        for (devices, problem) in [
+            ("no JSON", "JSON such as"),
+            (
+                r#"{"allowed_devices":[{"device":{"path":"/dev/no"},"access":{}}]}"#,
+                "`/dev/no`",
+            ),
+        ] {
+            let given = none.clone().with("allowed_devices", devices);
+            let error = Options::from_parameters(&given).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
         for bad in ["", "/", "a/../../b"] {
             let given = none.clone().with("cgroups_root", bad);
             assert!(Options::from_parameters(&given).is_err(), "{bad}");

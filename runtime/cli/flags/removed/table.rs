@@ -340,7 +340,6 @@ const AGENT: &[(&str, Rule)] = &[
     ("cgroups_net_cls_primary_handle", NO_CGROUPS),
     ("cgroups_net_cls_secondary_handles", NO_CGROUPS),
     ("agent_subsystems", NO_CGROUPS),
-    ("allowed_devices", Refused(NO_LIMITS)),
     (
         "nvidia_gpu_devices",
         Refused("GPUs are not detected; remove it"),

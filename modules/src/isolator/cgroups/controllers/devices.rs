@@ -1,11 +1,18 @@
-//! Devices: a container may make device nodes, but use only those of a short list.
+//! Devices: a container may make device nodes, but use only those of a short list, and those of
+//! `--allowed_devices`.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{major, minor};
+use serde::Deserialize;
 
 use super::Setting;
 
 /// A kind of device, its numbers (`None` for all), and the access to it (read, write, make).
-type Entry = (char, Option<i32>, Option<i32>, &'static str);
+type Entry<'a> = (char, Option<i32>, Option<i32>, &'a str);
 
-const ALLOWED: [Entry; 14] = [
+const ALLOWED: [Entry<'static>; 14] = [
     ('c', None, None, "m"),
     ('b', None, None, "m"),
     ('c', Some(5), Some(1), "rwm"),    // console
@@ -22,10 +29,103 @@ const ALLOWED: [Entry; 14] = [
     ('c', Some(1), Some(8), "rwm"),    // random
 ];
 
-/// The control files of v1: denies all devices, and then allows those of the list.
-pub fn whitelist() -> Vec<Setting> {
+/// `DeviceWhitelist` of Mesos in JSON: the value of `--allowed_devices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceWhitelist {
+    #[serde(default)]
+    allowed_devices: Vec<DeviceAccess>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceAccess {
+    device: Device,
+    access: Access,
+}
+
+/// As in Mesos, only its path counts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Device {
+    path: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Access {
+    read: bool,
+    write: bool,
+    mknod: bool,
+}
+
+impl Access {
+    fn letters(self) -> String {
+        let all = [(self.read, 'r'), (self.write, 'w'), (self.mknod, 'm')];
+        let allowed = all.iter().filter(|(is_allowed, _)| *is_allowed);
+        allowed.map(|(_, letter)| letter).collect()
+    }
+}
+
+/// A device of `--allowed_devices`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedDevice {
+    kind: char,
+    major: i32,
+    minor: i32,
+    access: String,
+}
+
+impl DeviceWhitelist {
+    /// Blocking. The devices at these paths of the host.
+    pub fn find(&self) -> Result<Vec<AllowedDevice>, String> {
+        let entries = self.allowed_devices.iter();
+        let found = entries.map(|entry| AllowedDevice::find(&entry.device.path, entry.access));
+        found.collect()
+    }
+}
+
+impl AllowedDevice {
+    fn find(path: &Path, access: Access) -> Result<Self, String> {
+        let wrong = |found: &str| {
+            let path = path.display();
+            format!("--allowed_devices: `{path}` {found}: expected a device and access to it")
+        };
+        if access == Access::default() {
+            return Err(wrong("has neither read, write nor mknod"));
+        }
+        let metadata = path
+            .metadata()
+            .map_err(|error| wrong(&format!("({error})")))?;
+        let kind = match metadata.file_type() {
+            kind if kind.is_char_device() => 'c',
+            kind if kind.is_block_device() => 'b',
+            _ => return Err(wrong("is no device")),
+        };
+        // The kernel has 12 bits of major and 20 of minor numbers.
+        let number = |number: u64| i32::try_from(number).map_err(|_| wrong("has a large number"));
+        Ok(Self {
+            kind,
+            major: number(major(metadata.rdev()))?,
+            minor: number(minor(metadata.rdev()))?,
+            access: access.letters(),
+        })
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        (self.kind, Some(self.major), Some(self.minor), &self.access)
+    }
+}
+
+fn entries(more: &[AllowedDevice]) -> impl Iterator<Item = Entry<'_>> {
+    ALLOWED
+        .into_iter()
+        .chain(more.iter().map(AllowedDevice::entry))
+}
+
+/// The control files of v1: denies all devices, and then allows those of the list and these.
+pub fn whitelist(more: &[AllowedDevice]) -> Vec<Setting> {
     let number = |number: Option<i32>| number.map_or_else(|| "*".to_owned(), |n| n.to_string());
-    let allowed = ALLOWED.map(|(kind, major, minor, access)| {
+    let allowed = entries(more).map(|(kind, major, minor, access)| {
         let numbers = format!("{}:{}", number(major), number(minor));
         Setting::new("devices.allow", format!("{kind} {numbers} {access}"))
     });
@@ -56,7 +156,7 @@ const MINOR: u8 = 5;
 
 /// The same as a program of v2: returns 1 to allow the access, else 0. The kernel's context is
 /// `bpf_cgroup_dev_ctx`: kind (16 bits), access (16 bits), major and minor number.
-pub fn program() -> Vec<u64> {
+pub fn program(more: &[AllowedDevice]) -> Vec<u64> {
     let copy = |to, from| instruction(COPY, to, from, 0, 0);
     let load = |to, offset| instruction(LOAD, to, CONTEXT, offset, 0);
     let constant = |operation, register, value| instruction(operation, register, 0, 0, value);
@@ -69,7 +169,7 @@ pub fn program() -> Vec<u64> {
         load(MAJOR, 4),
         load(MINOR, 8),
     ];
-    for (kind, major, minor, access) in ALLOWED {
+    for (kind, major, minor, access) in entries(more) {
         let kind = if kind == 'b' { 1 } else { 2 };
         let bits = [('m', 1), ('r', 2), ('w', 4)];
         let denied = bits.iter().filter(|(letter, _)| !access.contains(*letter));
@@ -104,16 +204,61 @@ mod tests {
 
     #[test]
     fn devices_are_denied_before_some_are_allowed() {
-        let settings = whitelist();
+        let settings = whitelist(&[]);
         assert_eq!(settings[0], Setting::new("devices.deny", "a"));
         assert_eq!(settings.len(), 1 + ALLOWED.len());
         assert_eq!(settings[1], Setting::new("devices.allow", "c *:* m"));
         assert_eq!(settings[6], Setting::new("devices.allow", "c 136:* rwm"));
     }
 
+    fn parse(text: &str) -> Result<Vec<AllowedDevice>, String> {
+        let whitelist: DeviceWhitelist =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        whitelist.find()
+    }
+
+    #[test]
+    fn devices_of_the_operator_are_added() {
+        let entry = |path: &str, access: &str| {
+            format!(r#"{{"device":{{"path":"{path}"}},"access":{{{access}}}}}"#)
+        };
+        let list = |entries: &[String]| format!(r#"{{"allowed_devices":[{}]}}"#, entries.join(","));
+        let text = list(&[
+            entry("/dev/null", r#""read":true,"write":false"#),
+            entry("/dev/zero", r#""read":true,"write":true,"mknod":true"#),
+        ]);
+        let found = parse(&text).unwrap();
+        let settings = whitelist(&found);
+        let added = [
+            Setting::new("devices.allow", "c 1:3 r"),
+            Setting::new("devices.allow", "c 1:5 rwm"),
+        ];
+        assert_eq!(settings[1 + ALLOWED.len()..], added);
+        assert_eq!(parse("{}"), Ok(Vec::new()));
+        for (path, access, problem) in [
+            ("/dev/missing", r#""read":true"#, "No such file"),
+            ("/", r#""read":true"#, "is no device"),
+            ("/dev/null", r#""read":false"#, "has neither"),
+        ] {
+            let error = parse(&list(&[entry(path, access)])).unwrap_err();
+            assert!(error.contains(problem) && error.contains(path), "{error}");
+        }
+        assert!(parse(r#"{"allowed_devices":[{"device":{}}]}"#).is_err());
+
+        let more = [AllowedDevice {
+            kind: 'b',
+            major: 7,
+            minor: 3,
+            access: "r".to_owned(),
+        }];
+        let program = program(&more);
+        let opens = |access: u32, minor| run(&program, [access << 16 | 1, 7, minor]);
+        assert_eq!((opens(2, 3), opens(4, 3), opens(2, 4)), (1, 0, 0));
+    }
+
     /// Runs the program as the kernel does.
-    fn run(context: [u32; 3]) -> u64 {
-        let (program, mut registers, mut at) = (program(), [0_u64; 6], 0);
+    fn run(program: &[u64], context: [u32; 3]) -> u64 {
+        let (mut registers, mut at) = ([0_u64; 6], 0);
         loop {
             let [operation, both, low, high, a, b, c, d] = program[at].to_le_bytes();
             let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
@@ -137,6 +282,7 @@ mod tests {
 
     #[test]
     fn program_allows_the_same_as_the_list() {
+        let program = program(&[]);
         let numbers = [0, 1, 3, 4, 5, 7, 8, 9, 10, 11, 136, 200, 1 << 20];
         for (kind, code) in [('b', 1), ('c', 2)] {
             for access in 1..8 {
@@ -151,7 +297,7 @@ mod tests {
                             && letters.iter().all(|letter| entry.3.contains(*letter))
                     });
                     let context = [access << 16 | code, major as u32, minor as u32];
-                    let result = run(context);
+                    let result = run(&program, context);
                     assert_eq!(result, u64::from(is_allowed), "{kind} {context:x?}");
                 }
             }
