@@ -188,6 +188,29 @@ fn restarted_agent_lifts_throttling() {
     });
 }
 
+#[test]
+fn lifted_throttle_is_reported_after_a_restart() {
+    let cgroups = FakeIsolator::named("cgroups");
+    let rounds = vec![vec![], vec![throttle("a")]];
+    world(corrected(&cgroups, rounds), |world| async move {
+        world.advance(1).await;
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![lent(shell("a"))],
+        });
+        world.advance(11).await;
+        let status = world.master.last("a").unwrap().status;
+        assert_eq!(status.labels[THROTTLE], "cpu 50%");
+        let launcher = LauncherControl::with_left(world.launcher.container(0));
+        let world = world.restart(launcher).await;
+        world.advance(1).await;
+        let status = world.master.last("a").unwrap().status;
+        assert_eq!(status.state, TaskState::Running);
+        assert_eq!(status.labels.get(THROTTLE), None);
+        assert_eq!(status.reason, Some(Reason::ContainerLimitation));
+    });
+}
+
 // Covers 5.5; 5.12 Isolation.
 #[test]
 fn container_is_launched_with_the_plans_of_all_isolators() {

@@ -417,6 +417,7 @@ impl Handler<LauncherEvent> for Containerizer {
                 end,
             } => self.check_command_ended(&container_id, program, end),
             LauncherEvent::Lost { .. } => {
+                self.launcher.loss_handled();
                 // Containers that wait for their sandbox use the next launcher.
                 let lost = self
                     .containers

@@ -272,6 +272,8 @@ impl Containerizer {
             Err(problem) => {
                 let problem = format!("Failed to update resources for container: {problem}");
                 this.with(&id, ctx, |container| container.refuse(&task_id, problem));
+                // Some isolators may have the limits with the refused task.
+                this.retry_limits(id, ctx);
             }
         });
     }
@@ -353,11 +355,7 @@ impl Containerizer {
     }
 
     fn report_throttle(&mut self, id: &ContainerId, degree: Throttle, ctx: &mut Context<Self>) {
-        let inside = self.containers.inside(id);
-        let shared = inside.filter(|one| one.shares_limits());
-        let mut all: Vec<ContainerId> = shared.map(|one| one.id.clone()).collect();
-        all.push(id.clone());
-        for id in all {
+        for id in self.sharing_limits(id) {
             self.with(&id, ctx, |container| container.report_throttle(degree));
         }
     }
@@ -381,13 +379,32 @@ impl Containerizer {
             let Some(updating) = self.update_isolators(&id) else {
                 continue;
             };
-            ctx.then(updating, move |this, result, ctx| {
-                if let Err(problem) = result {
+            ctx.then(updating, move |this, result, ctx| match result {
+                Ok(()) => this.report_no_throttle(&id, ctx),
+                Err(problem) => {
                     tracing::warn!(container = %id, problem, "cannot lift its throttling");
                     this.retry_limits(id, ctx);
                 }
             });
         }
+    }
+
+    /// The limits of a container are set. If it is not throttled, its tasks do not stay labelled.
+    fn report_no_throttle(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        if !self.throttle_of(id).is_none() {
+            return;
+        }
+        for id in self.sharing_limits(id) {
+            self.with(&id, ctx, Container::report_no_throttle);
+        }
+    }
+
+    /// A container, and those in it that share its limits.
+    fn sharing_limits(&self, id: &ContainerId) -> Vec<ContainerId> {
+        let inside = self.containers.inside(id);
+        let shared = inside.filter(|one| one.shares_limits());
+        let shared = shared.map(|one| one.id.clone());
+        shared.chain([id.clone()]).collect()
     }
 
     /// The limits are sent again with the next change.
@@ -416,7 +433,8 @@ impl Containerizer {
             };
             ctx.then(updating, move |this, result, ctx| {
                 let Err(problem) = result else {
-                    return this.limits_set(&id);
+                    this.limits_set(&id);
+                    return this.report_no_throttle(&id, ctx);
                 };
                 tracing::warn!(container = %id, problem, "limits not set; trying again");
                 this.limits_not_set(&id);

@@ -773,7 +773,13 @@ impl Containerizer {
         let record = self.state_record(id, &update.status.task_id);
         let record = record.map(|(id, record)| {
             let state = update.status.state;
-            (id, StateRecord { state, ..record })
+            let is_throttled = update.status.labels.contains_key(THROTTLE);
+            let record = StateRecord {
+                state,
+                is_throttled,
+                ..record
+            };
+            (id, record)
         });
         self.give(Forward {
             update,

@@ -92,7 +92,14 @@ mod tests {
     fn living(name: &str, tasks: &[(&str, TaskState)]) -> (ContainerId, StoredContainer) {
         let tasks = tasks.iter().map(|&(name, state)| {
             let given = Vec::new();
-            (task(name), StateRecord { state, given })
+            (
+                task(name),
+                StateRecord {
+                    state,
+                    given,
+                    is_throttled: false,
+                },
+            )
         });
         let stored = StoredContainer {
             record: container(),

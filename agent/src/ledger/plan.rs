@@ -197,7 +197,7 @@ mod tests {
         let tasks = tasks.iter().map(|&(name, state)| {
             let state = StateRecord {
                 state,
-                given: Vec::new(),
+                ..StateRecord::default()
             };
             (task(name), state)
         });

@@ -49,6 +49,8 @@ pub struct StateRecord {
     pub state: TaskState,
     /// UUIDs of the newest updates received, to detect repeated ones.
     pub given: Vec<Uuid>,
+    /// Whether its newest update has the label of a throttled container.
+    pub is_throttled: bool,
 }
 
 impl Default for StateRecord {
@@ -56,6 +58,7 @@ impl Default for StateRecord {
         Self {
             state: TaskState::Staging,
             given: Vec::new(),
+            is_throttled: false,
         }
     }
 }
@@ -325,6 +328,7 @@ pub(crate) mod tests {
         let state = StateRecord {
             state: TaskState::Running,
             given: vec![Uuid([7; 16])],
+            is_throttled: true,
         };
         let task_id = TaskId::new("t").unwrap();
         vec![
@@ -474,13 +478,13 @@ pub(crate) mod tests {
             })
             .collect();
         let expected = [
-            1_184_137_210,
-            3_301_096_750,
-            2_680_585_657,
-            3_498_917_062,
-            3_800_280_940,
+            110_882_163,
+            536_323_545,
+            3_581_445_062,
+            3_291_092_112,
+            953_889_759,
         ];
-        assert_eq!((FORM, sums.as_slice()), (6, expected.as_slice()));
+        assert_eq!((FORM, sums.as_slice()), (7, expected.as_slice()));
     }
 
     /// A checksum of the bytes.

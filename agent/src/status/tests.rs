@@ -94,7 +94,14 @@ impl Fixture {
                 status,
             },
             executor: Some(self.executors[subscribed].1.clone()),
-            record: Some((id("c"), StateRecord { state, given })),
+            record: Some((
+                id("c"),
+                StateRecord {
+                    state,
+                    given,
+                    is_throttled: false,
+                },
+            )),
         }
     }
 

@@ -13,6 +13,7 @@ use module_api::isolator::{ContainerResources, Limitation};
 use protocol::message::executor::ExecutorRefused;
 use protocol::task::{Limit, TaskLimits};
 use protocol::text::duration;
+use protocol::text::reserved_labels::THROTTLE;
 use protocol::usage::Throttle;
 use protocol::{
     Capability, ContainerId, ExecutorInfo, ExecutorKind, FrameworkInfo, KillPolicy, Reason, Source,
@@ -144,6 +145,8 @@ pub struct Task {
     kill_request: Option<KillRequest>,
     /// UUIDs of the newest updates received, to detect repeated ones.
     received: VecDeque<Uuid>,
+    /// Whether its newest status has the label of a throttled container.
+    is_throttled: bool,
     /// The newest statuses since this process started, one per change of state, without their data.
     /// For pages.
     pub statuses: VecDeque<Arc<TaskStatus>>,
@@ -158,6 +161,7 @@ impl Task {
             lacks_secrets: false,
             kill_request: None,
             received: VecDeque::new(),
+            is_throttled: false,
             statuses: VecDeque::new(),
         }
     }
@@ -172,6 +176,7 @@ impl Task {
         {
             self.statuses.pop_back();
         }
+        self.is_throttled = status.labels.contains_key(THROTTLE);
         let data = std::mem::take(&mut status.data);
         self.statuses.push_back(Arc::new(status.clone()));
         status.data = data;

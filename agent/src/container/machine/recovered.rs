@@ -50,6 +50,7 @@ impl Container {
                 lacks_secrets: settings.is_some_and(|settings| settings.has_secrets()),
                 state: state.state,
                 received: state.given.into(),
+                is_throttled: state.is_throttled,
                 ..Task::new(info)
             };
             (task.info.task_id.clone(), Box::new(task))
@@ -91,6 +92,7 @@ impl Container {
         Some(StateRecord {
             state: task.state,
             given: task.received.iter().copied().collect(),
+            is_throttled: task.is_throttled,
         })
     }
 
@@ -220,7 +222,14 @@ mod tests {
     fn recovered(tasks: &[(&str, TaskState)]) -> Container {
         let tasks = tasks.iter().map(|&(name, state)| {
             let given = vec![Uuid([1; 16])];
-            (task(name), StateRecord { state, given })
+            (
+                task(name),
+                StateRecord {
+                    state,
+                    given,
+                    is_throttled: false,
+                },
+            )
         });
         let found = StoredContainer {
             record: records::container(),
@@ -318,7 +327,14 @@ mod tests {
         let (state, given) = (TaskState::Staging, Vec::new());
         let found = StoredContainer {
             record: records::container(),
-            tasks: vec![(info, StateRecord { state, given })],
+            tasks: vec![(
+                info,
+                StateRecord {
+                    state,
+                    given,
+                    is_throttled: false,
+                },
+            )],
         };
         let recovered = || Container::recovered(records::id("c"), found.clone(), Some(42));
         let mut over_http = recovered();
@@ -408,10 +424,7 @@ mod tests {
     /// Its init may hang, and an agent that waited for it would not register.
     #[test]
     fn command_that_is_being_started_is_not_awaited_for_long() {
-        let state = StateRecord {
-            state: TaskState::Staging,
-            given: Vec::new(),
-        };
+        let state = StateRecord::default();
         let record = ContainerRecord {
             is_command: true,
             ..records::container()

@@ -3,12 +3,12 @@
 //! Pure. Only resources lent as throttleable allow it. The framework receives an update of
 //! each running task, with a reason that Mesos knows and the degree as a label. The degree is not
 //! checkpointed: after a restart of the agent a container is not throttled until the controller
-//! advises it again.
+//! advises it again, and its tasks get an update without the label.
 
 use protocol::usage::Throttle;
 use protocol::{Reason, Source, TaskId, TaskState};
 
-use super::{Container, Effect, TaskReport};
+use super::{Container, Effect, Task, TaskReport};
 
 /// Whether an update with this state and reason tells of throttling.
 pub fn is_throttle_update(state: TaskState, reason: Option<Reason>) -> bool {
@@ -53,15 +53,27 @@ impl Container {
             true => "Container restored by QoS correction".to_owned(),
             false => format!("Container throttled by QoS correction: {degree}"),
         };
+        self.report_running(&message, |_| true)
+    }
+
+    /// It is not throttled: reports it for each running task whose newest status has the label of
+    /// an earlier agent process.
+    pub fn report_no_throttle(&mut self) -> Vec<Effect> {
+        self.report_running("Container not throttled by the restarted agent", |task| {
+            task.is_throttled
+        })
+    }
+
+    fn report_running(&self, message: &str, is_wanted: impl Fn(&Task) -> bool) -> Vec<Effect> {
         let running = self.tasks.values();
-        let running = running.filter(|task| task.state == TaskState::Running);
+        let running = running.filter(|task| task.state == TaskState::Running && is_wanted(task));
         let running: Vec<TaskId> = running.map(|task| task.info.task_id.clone()).collect();
         let report = |task_id| TaskReport {
             task_id,
             state: TaskState::Running,
             source: Source::Agent,
             reason: Some(Reason::ContainerLimitation),
-            message: message.clone(),
+            message: message.to_owned(),
             termination: None,
             healthy: None,
             check_results: Vec::new(),
