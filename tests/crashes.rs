@@ -5,10 +5,12 @@
 //! at a step until the process is killed. Needs root and control groups; skipped elsewhere.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent::host::procfs;
@@ -21,8 +23,10 @@ use protocol::{
 };
 use resources::{Resources, Role};
 use serde_json::json;
+use v1::Form;
 
-use crate::images::save_image;
+use crate::http_executor::{HttpExecutor, SLEEPER, acknowledged, executor, for_executor};
+use crate::images::{host, save_image};
 use crate::isolation::Isolated;
 use crate::scripted_framework::{Callback, task};
 use crate::support::{Running, eventually, signal};
@@ -95,6 +99,11 @@ struct Fixture {
 
 impl Fixture {
     fn begin(name: &str) -> Option<Self> {
+        Self::with_registry(name, None)
+    }
+
+    /// With this registry instead of a local one.
+    fn with_registry(name: &str, url: Option<&str>) -> Option<Self> {
         let plugins = tempfile::tempdir().expect("a directory");
         let registry = tempfile::tempdir().expect("a directory");
         let groups = Isolated::unified_group(name);
@@ -103,11 +112,13 @@ impl Fixture {
         std::fs::set_permissions(registry.path(), open).expect("a mode");
         save_image(registry.path(), "own");
         let path = plugins.path().display();
+        let local = registry.path().display().to_string();
         let flags = [
             format!("--network_cni_plugins_dir={path}"),
             format!("--network_cni_config_dir={path}/config"),
             "--image_providers=DOCKER".to_owned(),
-            format!("--docker_registry={}", registry.path().display()),
+            format!("--docker_registry={}", url.unwrap_or(&local)),
+            "--executor_reregistration_timeout=15secs".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let isolated = Isolated::begin(name, "filesystem/linux,network/cni", &flags)?;
@@ -192,19 +203,15 @@ impl Fixture {
     }
 
     /// Runs plain tasks until one ends regularly: earlier ones may have offers of a time before a
-    /// crash, or come before the next zygote.
+    /// crash.
     fn works(&mut self, name: &str) {
         for attempt in 0.. {
             let name = format!("{name}-{attempt}");
             self.launch_plain(&[&name], "true", |_| ());
             let ended = self.end(&name);
-            let is_too_early = ended.state == TaskState::Lost
-                || ended
-                    .message
-                    .ends_with("the executor launcher is not running");
             match ended.state {
                 TaskState::Finished => return,
-                _ if is_too_early && attempt < 100 => {}
+                TaskState::Lost if attempt < 100 => {}
                 _ => panic!("{ended:?}"),
             }
         }
@@ -618,4 +625,217 @@ fn task_group_outlives_its_agent_and_ends_with_its_zygote() {
         }
         fixture.leaves_nothing();
     }
+}
+
+/// Whether an executor had subscribed when something was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subscription {
+    No,
+    Yes,
+}
+
+impl Fixture {
+    /// A crash of `victim` while an HTTP executor, the framework's own, has a task. Its statuses are
+    /// named by `number` and the next one.
+    fn crash_executor(&mut self, subscription: Subscription, victim: Victim, number: u8) {
+        let name = format!("{subscription:?}-{victim:?}");
+        let id = format!("own-{name}");
+        let offer = self.isolated.framework.standing_offer();
+        let info = executor(&id, &offer, CommandInfo::shell(SLEEPER));
+        let task = for_executor(&name, &offer, &info);
+        self.isolated.framework.launch(&offer, vec![task]);
+        let client = HttpExecutor::of(&self.isolated.cluster, &id, Form::Json);
+        if subscription == Subscription::Yes {
+            let mut events = client.subscribe(json!({}));
+            assert!(events.next().is_some_and(|event| event.launch.is_some()));
+            client.send(&client.update(&name, "TASK_RUNNING", number));
+            self.isolated.framework.state(&name, TaskState::Running);
+            assert_eq!(acknowledged(&mut events), vec![number; 16]);
+        }
+        if victim == Victim::Agent {
+            self.isolated.agent.signal("KILL");
+            self.isolated.agent.wait();
+            self.isolated.agent = Running::start(&mut self.isolated.command);
+            eventually("the agent's port to answer", || {
+                TcpStream::connect(("127.0.0.1", client.port)).ok()
+            });
+            let mut events = client.subscribe(json!({}));
+            if subscription == Subscription::No {
+                assert!(events.next().is_some_and(|event| event.launch.is_some()));
+            }
+            client.send(&client.update(&name, "TASK_FINISHED", number + 1));
+            self.isolated.framework.state(&name, TaskState::Finished);
+            self.isolated.until_registered();
+            // It would go on without a task.
+            signal(self.init(), "KILL");
+        } else {
+            self.crash(victim);
+            let end = self.end(&name);
+            assert_ne!(end.state, TaskState::Finished, "{end:?}");
+        }
+        self.works(&format!("after-{name}"));
+        self.check_states(&name);
+        self.leaves_nothing();
+    }
+}
+
+// Covers 5.3; 5.5 in part: recovery and orphans.
+#[test]
+fn http_executor_outlives_its_agent_only_and_leaves_nothing() {
+    let Some(mut fixture) = Fixture::begin("crash-h") else {
+        return;
+    };
+    let mut number = 1;
+    for subscription in [Subscription::No, Subscription::Yes] {
+        for victim in [
+            Victim::Agent,
+            Victim::Zygote,
+            Victim::AgentAndZygote,
+            Victim::Init,
+        ] {
+            fixture.crash_executor(subscription, victim, number);
+            number += 2;
+        }
+    }
+}
+
+/// A registry with one image, whose layer stays half sent while `holds` is set.
+struct HeldRegistry {
+    port: u16,
+    holds: Arc<AtomicBool>,
+    /// Pulls that have the first half of the layer, and those of them that have ended.
+    held: Arc<AtomicUsize>,
+    released: Arc<AtomicUsize>,
+}
+
+impl HeldRegistry {
+    fn start() -> Self {
+        let work = tempfile::tempdir().expect("a directory");
+        save_image(work.path(), "own");
+        let path = |name: &str| work.path().join(name).display().to_string();
+        host("tar", &["-C", &path(""), "-xf", &path("own.tar")]);
+        let mut files = Vec::new();
+        let mut part = |name: &str, kind: &str| {
+            let sum = host("sha256sum", &[&path(name)]);
+            let digest = format!("sha256:{}", sum.split(' ').next().expect("a digest"));
+            let content = std::fs::read(path(name)).expect("a file");
+            let described = json!({ "mediaType": kind, "size": content.len(), "digest": digest });
+            files.push((format!("/blobs/{digest}"), content));
+            described
+        };
+        let config = part("config.json", "application/vnd.oci.image.config.v1+json");
+        let layer = part("layer.tar", "application/vnd.oci.image.layer.v1.tar");
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": config,
+            "layers": [layer],
+        });
+        let held_path = files[1].0.clone();
+        files.push(("/manifests/latest".into(), manifest.to_string().into()));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let registry = Self {
+            port: listener.local_addr().expect("an address").port(),
+            holds: Arc::new(AtomicBool::new(true)),
+            held: Arc::default(),
+            released: Arc::default(),
+        };
+        let (holds, held) = (registry.holds.clone(), registry.held.clone());
+        let (released, files) = (registry.released.clone(), Arc::new(files));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (files, held_path) = (files.clone(), held_path.clone());
+                let (holds, held, released) = (holds.clone(), held.clone(), released.clone());
+                std::thread::spawn(move || {
+                    let mut reader = BufReader::new(stream);
+                    while let Some(path) = requested(&mut reader) {
+                        let found = files.iter().find(|(end, _)| path.ends_with(end.as_str()));
+                        let (status, body) = match found {
+                            Some((_, body)) => ("200 OK", body.as_slice()),
+                            None if path.ends_with("/v2/") => ("200 OK", &b"{}"[..]),
+                            None => ("404 Not Found", &b"{}"[..]),
+                        };
+                        let kind = match path.contains("/manifests/") {
+                            true => "application/vnd.oci.image.manifest.v1+json",
+                            false => "application/octet-stream",
+                        };
+                        let length = body.len();
+                        let head = format!(
+                            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+                        );
+                        let is_held = path.ends_with(&held_path) && holds.load(Ordering::SeqCst);
+                        let now = if is_held { &body[..length / 2] } else { body };
+                        let stream = reader.get_mut();
+                        // The puller may be gone.
+                        let _ = stream.write_all(head.as_bytes());
+                        let _ = stream.write_all(now);
+                        if is_held {
+                            held.fetch_add(1, Ordering::SeqCst);
+                            let _ = reader.read(&mut [0]); // Until the puller is gone.
+                            released.fetch_add(1, Ordering::SeqCst);
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        registry
+    }
+}
+
+/// The path of the next request; `None` at the end of the connection.
+fn requested(reader: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut first = String::new();
+    reader.read_line(&mut first).ok()?;
+    loop {
+        let mut header = String::new();
+        if reader.read_line(&mut header).ok()? == 0 {
+            return None;
+        }
+        if header.trim().is_empty() {
+            return first.split(' ').nth(1).map(str::to_owned);
+        }
+    }
+}
+
+// Covers 5.3; 5.6 in part: pulls.
+#[test]
+fn agent_killed_during_a_pull_pulls_again_and_leaves_nothing() {
+    let registry = HeldRegistry::start();
+    let url = format!("http://127.0.0.1:{}", registry.port);
+    let Some(mut fixture) = Fixture::with_registry("crash-p", Some(&url)) else {
+        return;
+    };
+    let pulled = |info: &mut TaskInfo| {
+        info.container = Some(Box::new(ContainerInfo {
+            image: Some(Image {
+                name: "own".into(),
+                is_cached: true,
+            }),
+            ..ContainerInfo::default()
+        }));
+    };
+    for round in 1..=2 {
+        let name = format!("held-{round}");
+        fixture.launch_plain(&[&name], "echo started", pulled);
+        let count = |count: &AtomicUsize| (count.load(Ordering::SeqCst) == round).then_some(());
+        eventually("half of the layer", || count(&registry.held));
+        fixture.crash(Victim::Agent);
+        eventually("the end of the puller", || count(&registry.released));
+        let end = fixture.end(&name);
+        assert_eq!(end.state, TaskState::Failed, "{end:?}");
+        fixture.works(&format!("after-{name}"));
+        fixture.check_states(&name);
+    }
+    registry.holds.store(false, Ordering::SeqCst);
+    fixture.launch_plain(&["last"], "echo started", pulled);
+    fixture
+        .isolated
+        .framework
+        .state("last", TaskState::Finished);
+    assert_eq!(fixture.outputs("last"), "started\n");
+    let store = fixture.work_dir().join("images");
+    assert_eq!(entries(&store.join("images")).len(), 1);
+    assert_eq!(entries(&store.join("staging")), [""; 0].map(PathBuf::from));
+    fixture.leaves_nothing();
 }

@@ -21,7 +21,7 @@ use crate::support::{Cluster, Running, eventually, meros};
 const ISOLATORS: &str = "filesystem/linux,namespaces/pid";
 
 /// Runs a program of the host and returns its output.
-fn host(program: &str, arguments: &[&str]) -> String {
+pub fn host(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output_in_time();
     let output = output.expect("it runs");
     assert!(output.status.success(), "{program}: {output:?}");

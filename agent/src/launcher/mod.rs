@@ -6,11 +6,12 @@
 
 mod zygote;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use protocol::{CommandInfo, ContainerId, Uuid};
@@ -131,6 +132,9 @@ pub trait Launcher: Send + 'static {
     fn forget(&mut self, _container_id: &ContainerId) {}
     /// Treats no container as checkpointed any more.
     fn discard_checkpoints(&mut self) {}
+    /// [`LauncherEvent::Lost`] was handled: containers launched before it have ended. Without effect
+    /// by default.
+    fn loss_handled(&mut self) {}
 }
 
 /// Why there is no zygote.
@@ -166,12 +170,18 @@ pub enum ZygoteError {
 pub struct ZygoteLauncher {
     command: ZygoteCommand,
     fresh: Option<Zygote>,
-    queue: Arc<RequestQueue>,
+    queue: Arc<Mutex<RequestQueue>>,
     fetcher: Option<Fetcher>,
 }
 
-/// Queue to the running zygote; `None` while there is none.
-type RequestQueue = Mutex<Option<mpsc::Sender<Outgoing>>>;
+/// Requests to the zygote.
+#[derive(Default)]
+struct RequestQueue {
+    /// To the running one; `None` while there is none.
+    sender: Option<mpsc::Sender<Outgoing>>,
+    /// Launches that wait for the next one, and later requests about their containers.
+    waiting: Vec<(ContainerId, Outgoing)>,
+}
 
 /// An encoded request, with the descriptors that go along.
 type Outgoing = (Vec<u8>, Vec<OwnedFd>);
@@ -216,32 +226,64 @@ impl ZygoteLauncher {
     }
 
     fn send(&self, request: &impl Serialize) -> Result<(), LaunchError> {
-        self.send_with(request, Vec::new())
+        lock(&self.queue).send((encode(request)?, Vec::new()))
     }
 
-    fn send_with(
+    /// Launches a container: with the next zygote while there is none.
+    fn send_launch(
         &self,
-        request: &impl Serialize,
+        request: LaunchRequest,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), LaunchError> {
-        let failed = |reason: String| LaunchError { reason };
-        let bytes = wire::encode(request).map_err(|error| failed(error.to_string()))?;
-        let requests = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let requests = requests
-            .as_ref()
-            .ok_or_else(|| failed("the executor launcher is not running".into()))?;
-        requests
-            .try_send((bytes, descriptors))
-            .map_err(|_| failed("the executor launcher is overloaded or gone".into()))
+        let container_id = request.container_id.clone();
+        let bytes = encode(&Request::Launch(Box::new(request)))?;
+        let mut queue = lock(&self.queue);
+        match queue.sender {
+            None if queue.waiting.len() < REQUESTS_MAX => {
+                queue.waiting.push((container_id, (bytes, descriptors)));
+                Ok(())
+            }
+            _ => queue.send((bytes, descriptors)),
+        }
+    }
+
+    /// Sends a request about a container, which ends with its zygote unless it waits for the next.
+    fn send_about(&self, container_id: &ContainerId, request: &Request) {
+        let sent = encode(request).and_then(|bytes| {
+            let mut queue = lock(&self.queue);
+            if { queue.waiting.iter() }.any(|(waiting, _)| waiting == container_id) {
+                queue
+                    .waiting
+                    .push((container_id.clone(), (bytes, Vec::new())));
+                return Ok(());
+            }
+            queue.send((bytes, Vec::new()))
+        });
+        if let Err(error) = sent {
+            tracing::warn!(%container_id, %error, "a request to the launcher is not sent");
+        }
     }
 }
 
-impl ZygoteLauncher {
-    /// Sends a request about a container, which ends with its zygote.
-    fn send_about(&self, container_id: &ContainerId, request: &Request) {
-        if let Err(error) = self.send(request) {
-            tracing::warn!(%container_id, %error, "a request to the launcher is not sent");
-        }
+fn lock(queue: &Mutex<RequestQueue>) -> MutexGuard<'_, RequestQueue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn encode(request: &impl Serialize) -> Result<Vec<u8>, LaunchError> {
+    wire::encode(request).map_err(|error| LaunchError {
+        reason: error.to_string(),
+    })
+}
+
+impl RequestQueue {
+    fn send(&self, request: Outgoing) -> Result<(), LaunchError> {
+        let failed = |reason: &str| LaunchError {
+            reason: reason.to_owned(),
+        };
+        let sender = self.sender.as_ref();
+        let sender = sender.ok_or_else(|| failed("the executor launcher is not running"))?;
+        let sent = sender.try_send(request);
+        sent.map_err(|_| failed("the executor launcher is overloaded or gone"))
     }
 }
 
@@ -272,7 +314,7 @@ impl Launcher for ZygoteLauncher {
     }
 
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError> {
-        self.send(&Request::Launch(Box::new(request)))
+        self.send_launch(request, Vec::new())
     }
 
     fn launch_session(
@@ -280,12 +322,14 @@ impl Launcher for ZygoteLauncher {
         request: LaunchRequest,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), LaunchError> {
-        self.send_with(&Request::Launch(Box::new(request)), descriptors)
+        self.send_launch(request, descriptors)
     }
 
     fn attach_reader(&mut self, container_id: &ContainerId, writer: OwnedFd) {
         let container_id = container_id.clone();
-        if let Err(error) = self.send_with(&Request::Attach { container_id }, vec![writer]) {
+        let attached = encode(&Request::Attach { container_id })
+            .and_then(|bytes| lock(&self.queue).send((bytes, vec![writer])));
+        if let Err(error) = attached {
             tracing::warn!(%error, "a reader is not attached");
         }
     }
@@ -340,13 +384,36 @@ impl Launcher for ZygoteLauncher {
             tracing::debug!(%error, "discarding checkpointed containers failed");
         }
     }
+
+    fn loss_handled(&mut self) {
+        lock(&self.queue).waiting.clear();
+    }
 }
 
-/// Connects a new zygote's request queue; returns its receiver.
-fn open(queue: &RequestQueue) -> mpsc::Receiver<Outgoing> {
+/// Connects a new zygote's request queue, beginning with the waiting requests; returns its receiver.
+fn open(queue: &Mutex<RequestQueue>) -> mpsc::Receiver<Outgoing> {
     let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
-    *queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    let mut queue = lock(queue);
+    for (container_id, request) in std::mem::take(&mut queue.waiting) {
+        if sender.try_send(request).is_err() {
+            tracing::warn!(%container_id, "a request to the launcher is not sent");
+        }
+    }
+    queue.sender = Some(sender);
     receiver
+}
+
+/// No zygote can be started: the waiting containers fail.
+fn fail_waiting(queue: &Mutex<RequestQueue>, problem: &str, events: &Events) {
+    let waiting = std::mem::take(&mut lock(queue).waiting);
+    let containers: BTreeSet<ContainerId> = waiting.into_iter().map(|(id, _)| id).collect();
+    for container_id in containers {
+        let reason = format!("the executor launcher is not running: {problem}");
+        events(LauncherEvent::Failed {
+            container_id,
+            reason,
+        });
+    }
 }
 
 /// Transfers requests and reports until the launcher is dropped. Restarts a zygote that died: at
@@ -355,7 +422,7 @@ async fn keep_alive(
     command: ZygoteCommand,
     mut zygote: Zygote,
     mut requests: mpsc::Receiver<Outgoing>,
-    queue: Weak<RequestQueue>,
+    queue: Weak<Mutex<RequestQueue>>,
     events: Events,
 ) {
     let mut pause = Duration::ZERO;
@@ -363,7 +430,7 @@ async fn keep_alive(
         let received = std::mem::take(&mut zygote.received);
         let end = transfer(zygote.socket, received, requests, &events).await;
         let Some(shut) = queue.upgrade() else { return };
-        shut.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&shut).sender = None;
         drop(shut);
         let reason = match &end.failure {
             Some(failure) => failure.to_string(),
@@ -395,6 +462,7 @@ async fn keep_alive(
                 }
                 Ok(Err(error)) => {
                     tracing::error!(%error, "cannot restart the executor launcher; trying again");
+                    fail_waiting(&shut, &error.to_string(), &events);
                 }
                 Err(_) => return,
             }
