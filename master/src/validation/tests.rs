@@ -192,9 +192,9 @@ fn named_checks_are_bounded_and_unique() {
     };
     let numbered = |count: usize| (0..count).map(|one| tcp(&one.to_string())).collect();
     assert_eq!(message(numbered(16)), "");
-    let many = "Task uses invalid check: task.checks is `17`, expected at most 16 checks";
+    let many = "Task uses invalid check: task.checks is `17`: expected at most 16 checks";
     assert_eq!(message(numbered(17)), many);
-    let name = "Task uses invalid check: task.checks[1].name is `a`, ";
+    let name = "Task uses invalid check: task.checks[1].name is `a`: ";
     let twice = message(vec![tcp("a"), tcp("a")]);
     assert!(twice.starts_with(name), "{twice}");
     let empty = message(vec![tcp("")]);

@@ -124,7 +124,7 @@ where
     Theirs: Message + Default + PartialEq + for<'a> From<&'a Ours>,
 {
     let mut taken = 0;
-    for seed in 0..2000 {
+    for seed in 0..4000 {
         let mut theirs = Theirs::default();
         fill(&mut theirs, &mut Chance(seed), (seed % 4) as u32 + 1);
         match Ours::try_from(&theirs) {
