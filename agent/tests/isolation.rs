@@ -54,6 +54,7 @@ fn throttle(task: &str) -> QosCorrection {
             cpu: Some(500),
             ..Throttle::default()
         },
+        reason: "web waits".to_owned(),
     }
 }
 
@@ -79,6 +80,7 @@ fn throttled_container_has_lower_limits_and_its_task_is_told() {
         framework_id: framework_id(),
         executor_id: ExecutorId::new("t").unwrap(),
         container_id: None,
+        reason: String::new(),
     };
     let again = vec![throttle("nobody"), throttle("t"), throttle("regular")];
     let rounds = vec![vec![], vec![throttle("t")], again, vec![restore]];

@@ -472,6 +472,7 @@ fn kill_correction_ends_the_container() {
         framework_id: framework_id(),
         executor_id: ExecutorId::new(executor).unwrap(),
         container_id: None,
+        reason: "load".to_owned(),
     };
     // The first round precedes the task; the third names an unknown executor.
     let rounds = [
@@ -507,6 +508,7 @@ fn kill_nobody() -> QosCorrection {
         framework_id: framework_id(),
         executor_id: ExecutorId::new("nobody").unwrap(),
         container_id: None,
+        reason: String::new(),
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `allocator` | the allocator |
 //! | `isolator` | control groups, namespaces, privileges |
+//! | `kernel_event` | events of a descriptor |
 //! | `qos_controller` | `noop`, `load` and `pressure`: revocable executors that must give way |
 //! | `resource_estimator` | `noop`, `fixed` and others: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
@@ -16,6 +17,7 @@
 
 pub mod allocator;
 pub mod isolator;
+mod kernel_event;
 pub mod qos_controller;
 pub mod resource_estimator;
 pub mod sorter;

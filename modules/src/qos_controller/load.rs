@@ -46,6 +46,8 @@ pub struct LoadPolicy {
     five: Option<f64>,
     fifteen: Option<f64>,
     source: LoadSource,
+    /// The load at the last check, as the reason of corrections.
+    reason: String,
 }
 
 impl LoadPolicy {
@@ -55,6 +57,7 @@ impl LoadPolicy {
             five,
             fifteen,
             source,
+            reason: String::new(),
         }
     }
 
@@ -90,8 +93,12 @@ impl LoadPolicy {
 impl QosPolicy for LoadPolicy {
     fn is_alarmed(&mut self) -> bool {
         let load = (self.source)();
-        if load.is_none() {
-            tracing::warn!("cannot read the system load, no corrections");
+        match load {
+            Some(Load { five, fifteen }) => {
+                self.reason =
+                    format!("load average {five:.2} over 5 min, {fifteen:.2} over 15 min");
+            }
+            None => tracing::warn!("cannot read the system load, no corrections"),
         }
         self.is_too_high(load)
     }
@@ -105,6 +112,7 @@ impl QosPolicy for LoadPolicy {
             framework_id: executor.framework_id.clone(),
             executor_id: executor.executor_id.clone(),
             container_id: Some(executor.container_id.clone()),
+            reason: self.reason.clone(),
         });
         kill.collect()
     }

@@ -1,20 +1,23 @@
 //! QoS controllers: decide which revocable executors must yield.
 //!
 //! Handles `InitializeQos` once and then `Corrections` from the agent, and replies once there is
-//! something to correct. While a request is pending it checks at the policy's interval. Remembers
-//! recent kills to avoid a busy loop of equal replies. Never kills or throttles. `load` decides by
-//! the system's load, `pressure` by how long regular executors wait, `noop` corrects nothing.
+//! something to correct. While a request is pending it checks at the policy's interval, and when a
+//! pressure trigger of the kernel fires (`trigger`). Remembers recent kills to avoid a busy loop of
+//! equal replies. Never kills or throttles. `load` decides by the system's load, `pressure` by how
+//! long regular executors wait, `noop` corrects nothing.
 
 mod load;
 mod noop;
 mod pressure;
+mod trigger;
 
 pub use load::{Load, LoadPolicy, LoadSource, proc_loadavg};
 pub use noop::Noop;
 pub use pressure::{PressurePolicy, PressureSettings};
+pub use trigger::Trigger;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::qos_controller::{Corrections, InitializeQos};
@@ -22,6 +25,8 @@ use module_api::{CurrentUsage, Fault};
 use protocol::{QosCorrection, ResourceUsage};
 use runtime::Instant;
 use runtime::prelude::*;
+
+use crate::kernel_event::KernelEvent;
 
 /// Timeout of a usage request.
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
@@ -32,6 +37,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
 /// Pending requests that are kept; beyond this, the oldest are dropped.
 const UNANSWERED_MAX: usize = 16;
+/// Pressure files that are watched, each with a descriptor; others wait for the next check.
+const WATCHED_MAX: usize = 768;
+/// Time before a trigger that has fired is awaited again: that of a removed group fires all the
+/// time.
+const TRIGGER_PAUSE: Duration = Duration::from_millis(100);
 
 /// The decision of a controller.
 pub trait QosPolicy: Unpin + 'static {
@@ -42,6 +52,16 @@ pub trait QosPolicy: Unpin + 'static {
     /// The needed corrections under this usage, while alarmed. The time is for policies with a
     /// history.
     fn corrections(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection>;
+
+    /// The kernel's triggers that call for corrections before the next check.
+    fn triggers(&self, _: &ResourceUsage) -> BTreeSet<Trigger> {
+        BTreeSet::new()
+    }
+
+    /// The needed corrections after a trigger has fired.
+    fn triggered(&mut self, _: &ResourceUsage, _: Instant) -> Vec<QosCorrection> {
+        Vec::new()
+    }
 
     /// Interval of checks while a request is pending.
     fn check_interval(&self) -> Duration {
@@ -90,6 +110,12 @@ pub struct QosController<P> {
     /// A check is running or scheduled.
     checking: bool,
     advised: Advised,
+    /// The triggers that are awaited, or cannot be.
+    watched: BTreeMap<Trigger, TimerHandle>,
+    /// A trigger has fired while no request was pending.
+    has_fired: bool,
+    /// Triggers cannot be used here, which was logged.
+    is_polling: bool,
 }
 
 impl<P: QosPolicy> QosController<P> {
@@ -101,6 +127,9 @@ impl<P: QosPolicy> QosController<P> {
             pending: Vec::new(),
             checking: false,
             advised: Advised::default(),
+            watched: BTreeMap::new(),
+            has_fired: false,
+            is_polling: false,
         }
     }
 
@@ -130,6 +159,9 @@ impl<P: QosPolicy> QosController<P> {
 
     fn judge(&mut self, usage: Result<ResourceUsage, Fault>, ctx: &mut Context<Self>) {
         let now = ctx.clock().now();
+        if let Ok(usage) = &usage {
+            self.watch(self.policy.triggers(usage), ctx);
+        }
         let corrections = usage.map(|usage| self.policy.corrections(&usage, now));
         let answer = corrections.map(|corrections| self.advised.fresh(corrections, now));
         match answer {
@@ -140,11 +172,86 @@ impl<P: QosPolicy> QosController<P> {
             }
             Ok(some) => {
                 self.checking = false;
-                for pending in self.pending.drain(..) {
-                    pending.answer(Ok(some.clone()));
-                }
+                self.answer(&some);
             }
         }
+    }
+
+    fn answer(&mut self, corrections: &[QosCorrection]) {
+        for pending in self.pending.drain(..) {
+            pending.answer(Ok(corrections.to_vec()));
+        }
+    }
+
+    /// Awaits these triggers, and no others.
+    fn watch(&mut self, wanted: BTreeSet<Trigger>, ctx: &mut Context<Self>) {
+        let watched = std::mem::take(&mut self.watched);
+        for (trigger, waiting) in watched {
+            match wanted.contains(&trigger) {
+                true => _ = self.watched.insert(trigger, waiting),
+                false => _ = ctx.cancel(waiting),
+            }
+        }
+        for trigger in wanted.into_iter().take(WATCHED_MAX) {
+            if !self.watched.contains_key(&trigger) {
+                self.wait(trigger, None, ctx);
+            }
+        }
+    }
+
+    /// Awaits the next event of a trigger, which may be registered already.
+    fn wait(&mut self, trigger: Trigger, event: Option<KernelEvent>, ctx: &mut Context<Self>) {
+        let (node, file) = (ctx.node().clone(), trigger.clone());
+        let is_new = event.is_none();
+        let waiting = async move {
+            let event = match event {
+                Some(event) => {
+                    node.clock().sleep(TRIGGER_PAUSE).await;
+                    event
+                }
+                None => {
+                    let opened = node.blocking(move || file.open()).await;
+                    opened.map_err(std::io::Error::other)??
+                }
+            };
+            event.next().await
+        };
+        let watched = trigger.clone();
+        let timer = ctx.then(waiting, move |this, event, ctx| match event {
+            Ok(event) => {
+                tracing::debug!(file = %trigger.file.display(), "pressure trigger");
+                this.wait(trigger, Some(event), ctx);
+                this.fired(ctx);
+            }
+            // Stays among the watched ones, so that it is not opened at each check.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {} // Its container has ended.
+            Err(error) => {
+                if is_new && !std::mem::replace(&mut this.is_polling, true) {
+                    let file = trigger.file.display();
+                    tracing::warn!(%file, %error, "no pressure trigger; polling");
+                }
+            }
+        });
+        self.watched.insert(watched, timer);
+    }
+
+    fn fired(&mut self, ctx: &mut Context<Self>) {
+        self.pending.retain(Promise::is_awaited);
+        self.has_fired = self.pending.is_empty();
+        let Some(monitor) = self.monitor.as_ref().filter(|_| !self.has_fired) else {
+            return;
+        };
+        let usage = monitor.ask(CurrentUsage, USAGE_PATIENCE);
+        ctx.then(usage, |this, usage, ctx| {
+            let now = ctx.clock().now();
+            // The next check logs that there is no usage.
+            let usage = crate::usage_or_fault(usage).unwrap_or_default();
+            let corrections = this.policy.triggered(&usage, now);
+            let corrections = this.advised.fresh(corrections, now);
+            if !corrections.is_empty() {
+                this.answer(&corrections);
+            }
+        });
     }
 }
 
@@ -188,6 +295,9 @@ impl<P: QosPolicy> Handler<Corrections> for QosController<P> {
             self.checking = true;
             // After the reply is returned; until then the promise does not count as awaited.
             ctx.then(std::future::ready(()), |this, (), ctx| this.check(ctx));
+        }
+        if self.has_fired {
+            ctx.then(std::future::ready(()), |this, (), ctx| this.fired(ctx));
         }
         reply
     }

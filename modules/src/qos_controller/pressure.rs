@@ -8,9 +8,11 @@
 //! for that of regular containers, only waiting for memory kills: throttled executors wait for
 //! CPUs, input and output themselves, which would raise the alarm until none is left.
 //!
-//! The pressure is read at each check; the kernel's triggers are not used.
+//! The pressure is read at each check, and as soon as a trigger of the kernel fires for a regular
+//! container. A trigger is no verdict: the kernel counts a container that waits for its own quota, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use module_api::{ModuleError, Parameters};
@@ -19,6 +21,7 @@ use protocol::{ContainerId, ExecutorUsage, QosCorrection, ResourceUsage};
 use runtime::Instant;
 
 use super::QosPolicy;
+use super::trigger::Trigger;
 use crate::usage_history::UsageHistory;
 use crate::usage_history::pressure::{
     Expected, PressureBounds, PressureSource, PressureTrend, Waiting,
@@ -107,6 +110,8 @@ pub struct PressurePolicy {
     low_since: Option<Instant>,
     /// The last check.
     checked_at: Option<Instant>,
+    /// The last correction by pressure at its bounds.
+    corrected_at: Option<Instant>,
     /// Containers that were killed recently.
     killed: BTreeMap<ContainerId, Instant>,
 }
@@ -121,13 +126,15 @@ impl PressurePolicy {
             high_since: None,
             low_since: None,
             checked_at: None,
+            corrected_at: None,
             killed: BTreeMap::new(),
         }
     }
 
-    /// Corrects by the pressure, of which a part may kill.
+    /// Corrects by the pressure of `source`, of which a part may kill.
     fn judge(
         &mut self,
+        source: &str,
         pressure: Waiting,
         may_kill: Waiting,
         usage: &ResourceUsage,
@@ -144,13 +151,16 @@ impl PressurePolicy {
             return Vec::new();
         }
         let lent = lent.into_iter();
+        let reason = format!("{source}: {pressure} of the bounds");
         if pressure.greatest() >= 1.0 {
             self.low_since = None;
+            self.corrected_at = Some(now);
             let is_killing = may_kill.greatest() >= 1.0;
             let since = self.high_since.filter(|_| is_killing).unwrap_or(now);
             self.high_since = is_killing.then_some(since);
             if now - since < self.settings.kill_after {
-                return lent.filter_map(|one| stronger(one, pressure)).collect();
+                let corrections = lent.filter_map(|one| stronger(one, pressure, &reason));
+                return corrections.collect();
             }
             self.high_since = Some(now);
             let cheapest = lent.min_by(|one, other| {
@@ -159,7 +169,8 @@ impl PressurePolicy {
             });
             let id = cheapest.map(|one| one.container_id.clone());
             self.killed.extend(id.map(|id| (id, now)));
-            return cheapest.map(kill).into_iter().collect();
+            let correction = cheapest.map(|one| kill(one, &reason));
+            return correction.into_iter().collect();
         }
         self.high_since = None;
         if pressure.greatest() >= LOW {
@@ -171,7 +182,7 @@ impl PressurePolicy {
             return Vec::new();
         }
         self.low_since = Some(now);
-        lent.filter_map(weaker).collect()
+        lent.filter_map(|one| weaker(one, &reason)).collect()
     }
 }
 
@@ -183,19 +194,21 @@ fn cpu_time(executor: &ExecutorUsage) -> f64 {
     })
 }
 
-fn kill(executor: &ExecutorUsage) -> QosCorrection {
+fn kill(executor: &ExecutorUsage, reason: &str) -> QosCorrection {
     QosCorrection::Kill {
         framework_id: executor.framework_id.clone(),
         executor_id: executor.executor_id.clone(),
         container_id: Some(executor.container_id.clone()),
+        reason: reason.to_owned(),
     }
 }
 
 /// Throttles an executor, or restores it; `None` if it has this degree already.
-fn throttle(executor: &ExecutorUsage, degree: Throttle) -> Option<QosCorrection> {
+fn throttle(executor: &ExecutorUsage, degree: Throttle, reason: &str) -> Option<QosCorrection> {
     let framework_id = executor.framework_id.clone();
     let executor_id = executor.executor_id.clone();
     let container_id = Some(executor.container_id.clone());
+    let reason = reason.to_owned();
     if degree == executor.throttle {
         return None;
     }
@@ -204,17 +217,19 @@ fn throttle(executor: &ExecutorUsage, degree: Throttle) -> Option<QosCorrection>
             framework_id,
             executor_id,
             container_id,
+            reason,
         },
         false => QosCorrection::Throttle {
             framework_id,
             executor_id,
             container_id,
             degree,
+            reason,
         },
     })
 }
 
-fn stronger(executor: &ExecutorUsage, pressure: Waiting) -> Option<QosCorrection> {
+fn stronger(executor: &ExecutorUsage, pressure: Waiting, reason: &str) -> Option<QosCorrection> {
     let mut degree = executor.throttle;
     if pressure.cpu >= 1.0 {
         degree.cpu = CPU_STEPS.stronger(degree.cpu);
@@ -225,17 +240,17 @@ fn stronger(executor: &ExecutorUsage, pressure: Waiting) -> Option<QosCorrection
     if pressure.io >= 1.0 {
         degree.io = CPU_STEPS.stronger(degree.io);
     }
-    throttle(executor, degree)
+    throttle(executor, degree, reason)
 }
 
-fn weaker(executor: &ExecutorUsage) -> Option<QosCorrection> {
+fn weaker(executor: &ExecutorUsage, reason: &str) -> Option<QosCorrection> {
     let before = executor.throttle;
     let degree = Throttle {
         cpu: CPU_STEPS.weaker(before.cpu),
         memory: MEMORY_STEPS.weaker(before.memory),
         io: CPU_STEPS.weaker(before.io),
     };
-    throttle(executor, degree)
+    throttle(executor, degree, reason)
 }
 
 impl QosPolicy for PressurePolicy {
@@ -247,6 +262,48 @@ impl QosPolicy for PressurePolicy {
         self.settings.check_interval
     }
 
+    fn triggers(&self, usage: &ResourceUsage) -> BTreeSet<Trigger> {
+        let is_lent = |one: &ExecutorUsage| !one.allocated.throttleable().is_empty();
+        if !usage.executors.iter().any(is_lent) {
+            return BTreeSet::new(); // There is nothing to correct.
+        }
+        let bounds = self.trend.bounds();
+        let files = [
+            ("cpu.pressure", bounds.cpu),
+            ("memory.pressure", bounds.mem),
+            ("io.pressure", bounds.io),
+        ];
+        let regular = usage.executors.iter().filter(|one| !one.is_revocable());
+        let counted = regular.filter_map(|one| {
+            let directory = one.statistics.as_ref()?.pressure_directory.as_ref()?;
+            Some(files.map(|(file, bound)| Trigger {
+                file: Path::new(directory).join(file),
+                thousandths: ((bound * 1000.0) as u32).max(1),
+            }))
+        });
+        counted.flatten().collect()
+    }
+
+    fn triggered(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection> {
+        let interval = self.settings.check_interval;
+        if self.corrected_at.is_some_and(|last| now - last < interval) {
+            return Vec::new(); // The last step takes effect.
+        }
+        let samples = self.history.peek(usage);
+        let pressure = self.trend.peek(usage, &samples);
+        let Some(pressure) = pressure.filter(|pressure| pressure.greatest() >= 1.0) else {
+            return Vec::new();
+        };
+        self.checked_at = Some(now);
+        self.judge(
+            "trigger, waiting regular executors",
+            pressure,
+            pressure,
+            usage,
+            now,
+        )
+    }
+
     fn corrections(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection> {
         // A request comes soon after the last answer.
         let interval = self.settings.check_interval;
@@ -256,14 +313,16 @@ impl QosPolicy for PressurePolicy {
         self.checked_at = Some(now);
         let samples = self.history.advance(usage);
         match self.trend.advance(usage, &samples) {
-            Expected::OfContainers(pressure) => self.judge(pressure, pressure, usage, now),
+            Expected::OfContainers(pressure) => {
+                self.judge("waiting regular executors", pressure, pressure, usage, now)
+            }
             Expected::OfMachine(pressure) => {
                 let mem = pressure.mem;
                 let may_kill = Waiting {
                     mem,
                     ..Waiting::default()
                 };
-                self.judge(pressure, may_kill, usage, now)
+                self.judge("pressure of the machine", pressure, may_kill, usage, now)
             }
             Expected::TooEarly => Vec::new(),
             Expected::Unknown => {
@@ -384,6 +443,51 @@ mod tests {
         let mut agent = Fixture::new("web:cpus:4 batch:cpus*:1");
         assert_eq!(agent.next(0.1, 0.0), "");
         assert_eq!(agent.next(0.16, 0.0), "batch: cpu 50%", "0.22 are expected");
+    }
+
+    /// The kernel's triggers are an input beside the checks of each second.
+    #[test]
+    fn trigger_corrects_between_two_checks_once() {
+        let mut agent = Fixture::new("web:cpus:4 batch:cpus*:1");
+        assert_eq!(agent.next(0.05, 0.0), "");
+        let at = |agent: &mut Fixture, millis: u64, waited: f64| {
+            let web = agent.usage.executors[0].statistics.as_mut().unwrap();
+            let seconds = millis as f64 / 1000.0;
+            web.timestamp = runtime::Timestamp::from_nanos(millis * 1_000_000);
+            web.cpus_user_time_secs = seconds;
+            web.cpu_pressure = Some(Pressure {
+                some_secs: waited,
+                full_secs: 0.0,
+            });
+            let now = Instant::default() + Duration::from_millis(millis);
+            agent.policy.triggered(&agent.usage, now).len()
+        };
+        assert_eq!(
+            at(&mut agent, 2200, 0.06),
+            0,
+            "a trigger alone is no verdict"
+        );
+        assert_eq!(at(&mut agent, 2300, 0.45), 1, "0.3 of 1.3 seconds");
+        assert_eq!(at(&mut agent, 2400, 0.9), 0, "the last step takes effect");
+        assert_eq!(agent.policy.triggers(&agent.usage), BTreeSet::new());
+        let web = agent.usage.executors[0].statistics.as_mut().unwrap();
+        web.pressure_directory = Some("/sys/fs/cgroup/meros/web".to_owned());
+        let triggers = agent.policy.triggers(&agent.usage);
+        let triggers = triggers.iter();
+        let triggers: Vec<_> = triggers
+            .map(|one| {
+                (
+                    one.file.file_name().unwrap().to_str().unwrap(),
+                    one.thousandths,
+                )
+            })
+            .collect();
+        let expected = [
+            ("cpu.pressure", 200),
+            ("io.pressure", 200),
+            ("memory.pressure", 50),
+        ];
+        assert_eq!(triggers, expected, "only regular containers");
     }
 
     #[test]

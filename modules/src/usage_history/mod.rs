@@ -8,7 +8,7 @@ pub mod pressure;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::{ContainerId, ResourceStatistics, ResourceUsage};
+use protocol::{ContainerId, ExecutorUsage, ResourceStatistics, ResourceUsage};
 use runtime::Timestamp;
 
 use pressure::Waiting;
@@ -33,9 +33,17 @@ pub struct Sample {
     pub waiting: Option<Waiting>,
 }
 
-/// The last measurement of each container.
+/// The last measurements of each container.
 #[derive(Clone, Debug, Default)]
-pub struct UsageHistory(BTreeMap<ContainerId, Totals>);
+pub struct UsageHistory(BTreeMap<ContainerId, Known>);
+
+/// Measurements that averages start from.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    last: Totals,
+    /// The one before, for averages at a moment that is too close to the last.
+    earlier: Option<Totals>,
+}
 
 /// Totals since the start of a container.
 #[derive(Clone, Copy, Debug)]
@@ -111,24 +119,34 @@ impl UsageHistory {
                 continue;
             };
             let totals = Totals::of(measured);
-            let megabytes = working_set(measured) as f64 / MEGABYTE;
-            let sample = last.and_then(|last| totals.since(&last, megabytes));
+            let megabytes = measured.working_set_bytes() as f64 / MEGABYTE;
+            let sample = last.and_then(|known| totals.since(&known.last, megabytes));
             // A clock that was set back starts the averages anew.
-            let keeps = last.filter(|last| sample.is_none() && last.at <= totals.at);
-            self.0.insert(id.clone(), keeps.unwrap_or(totals));
+            let keeps = last.filter(|known| sample.is_none() && known.last.at <= totals.at);
+            let known = keeps.unwrap_or(Known {
+                last: totals,
+                earlier: sample.and(last).map(|known| known.last),
+            });
+            self.0.insert(id.clone(), known);
             samples.extend(sample.map(|sample| (id.clone(), sample)));
         }
         samples
     }
-}
 
-/// Memory that cannot be taken back at once, in bytes: without page cache where that is counted.
-fn working_set(measured: &ResourceStatistics) -> u64 {
-    let total = measured.mem_total_bytes.zip(measured.mem_cache_bytes);
-    let without_cache = total.map(|(total, cache)| total.saturating_sub(cache));
-    without_cache.map_or(measured.mem_rss_bytes, |bytes| {
-        bytes.max(measured.mem_rss_bytes)
-    })
+    /// The averages at this moment, between two reports: over the time since the last measurement
+    /// in [`advance`](Self::advance), or the one before if that is too short.
+    pub fn peek(&self, usage: &ResourceUsage) -> BTreeMap<ContainerId, Sample> {
+        let sample = |executor: &ExecutorUsage| {
+            let measured = executor.statistics.as_ref()?;
+            let known = self.0.get(&executor.container_id)?;
+            let totals = Totals::of(measured);
+            let megabytes = measured.working_set_bytes() as f64 / MEGABYTE;
+            let since_last = totals.since(&known.last, megabytes);
+            let sample = since_last.or_else(|| totals.since(&known.earlier?, megabytes))?;
+            Some((executor.container_id.clone(), sample))
+        };
+        usage.executors.iter().filter_map(sample).collect()
+    }
 }
 
 #[cfg(test)]
@@ -174,6 +192,23 @@ mod tests {
         assert_eq!(only(&history.advance(&report)).cpus, 0.5);
         assert_eq!(history.advance(&usage("")), BTreeMap::new());
         assert!(history.0.is_empty(), "an ended container is forgotten");
+    }
+
+    #[test]
+    fn peek_averages_over_half_a_second_at_least() {
+        let mut history = UsageHistory::default();
+        let mut report = usage("web:cpus:2");
+        for (at, cpu_secs) in [(10.0, 1.0), (11.0, 2.0)] {
+            measure(&mut report, "web", at, cpu_secs);
+            history.advance(&report);
+        }
+        for (at, cpu_secs, expected) in [(11.25, 3.0, (1.25, 1.6)), (12.0, 3.0, (1.0, 1.0))] {
+            measure(&mut report, "web", at, cpu_secs);
+            let peeked = only(&history.peek(&report));
+            let found = (peeked.elapsed.as_secs_f64(), peeked.cpus);
+            assert_eq!(found, expected);
+        }
+        assert_eq!(only(&history.advance(&report)).cpus, 1.0, "nothing changed");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! raises as well, and all the more when it is throttled.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use module_api::{ModuleError, Parameters};
 use protocol::{ContainerId, ResourceUsage};
@@ -35,6 +36,14 @@ impl Waiting {
     /// The greatest of the three.
     pub fn greatest(self) -> f64 {
         self.cpu.max(self.mem).max(self.io)
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |part: f64| format!("{:.0}%", part * 100.0);
+        let (cpu, mem, io) = (percent(self.cpu), percent(self.mem), percent(self.io));
+        write!(f, "cpu {cpu}, memory {mem}, io {io}")
     }
 }
 
@@ -166,6 +175,24 @@ impl PressureTrend {
             Some(machine) => Expected::OfMachine(self.trend(machine)),
             None => Expected::Unknown,
         }
+    }
+
+    /// The greatest pressures of regular containers in these averages, relative to the bounds and
+    /// without a trend; `None` if there are no averages of any.
+    pub fn peek(
+        &self,
+        usage: &ResourceUsage,
+        samples: &BTreeMap<ContainerId, Sample>,
+    ) -> Option<Waiting> {
+        let regular = usage.executors.iter().filter(|one| !one.is_revocable());
+        let waiting = regular.filter_map(|one| samples.get(&one.container_id)?.waiting);
+        let greatest = waiting.reduce(|one, other| one.each(other, f64::max))?;
+        Some(greatest.each(self.bounds.0, |part, most| part / most))
+    }
+
+    /// The bounds.
+    pub fn bounds(&self) -> Waiting {
+        self.bounds.0
     }
 
     /// A rise is expected to go on, so that there is a reaction before the bound.

@@ -69,6 +69,8 @@ pub struct ResourceStatistics {
     pub mem_pressure: Option<Pressure>,
     /// Waiting for input and output.
     pub io_pressure: Option<Pressure>,
+    /// Directory of the control group with these pressures, on the agent's host.
+    pub pressure_directory: Option<String>,
 }
 
 /// Input and output on a block device since the container's start.
@@ -133,6 +135,14 @@ pub struct Pressure {
 }
 
 impl ResourceStatistics {
+    /// Memory that cannot be taken back at once, in bytes: without page cache where that is
+    /// counted.
+    pub fn working_set_bytes(&self) -> u64 {
+        let total = self.mem_total_bytes.zip(self.mem_cache_bytes);
+        let without_cache = total.map(|(total, cache)| total.saturating_sub(cache));
+        without_cache.map_or(self.mem_rss_bytes, |bytes| bytes.max(self.mem_rss_bytes))
+    }
+
     /// Takes over each value that `other` has measured: the optional ones that are given, and the
     /// others that are not zero.
     pub fn overlay(&mut self, other: &Self) {
@@ -177,6 +187,10 @@ impl ResourceStatistics {
         take(&mut self.io_pressure, other.io_pressure);
         if !other.blkio.is_empty() {
             self.blkio.clone_from(&other.blkio);
+        }
+        if other.pressure_directory.is_some() {
+            self.pressure_directory
+                .clone_from(&other.pressure_directory);
         }
     }
 }
@@ -291,6 +305,8 @@ pub enum QosCorrection {
         executor_id: ExecutorId,
         /// Its container; `None` means the current one.
         container_id: Option<ContainerId>,
+        /// The controller's reason, for operators; may be empty.
+        reason: String,
     },
     /// Let this executor use less, in place of an earlier degree.
     Throttle {
@@ -302,6 +318,8 @@ pub enum QosCorrection {
         container_id: Option<ContainerId>,
         /// What it may use.
         degree: Throttle,
+        /// The controller's reason, for operators; may be empty.
+        reason: String,
     },
     /// Throttle this executor no longer.
     Restore {
@@ -311,6 +329,8 @@ pub enum QosCorrection {
         executor_id: ExecutorId,
         /// Its container; `None` means the current one.
         container_id: Option<ContainerId>,
+        /// The controller's reason, for operators; may be empty.
+        reason: String,
     },
 }
 
@@ -322,6 +342,7 @@ impl QosCorrection {
                 framework_id,
                 executor_id,
                 container_id,
+                ..
             }
             | Self::Throttle {
                 framework_id,
@@ -333,7 +354,17 @@ impl QosCorrection {
                 framework_id,
                 executor_id,
                 container_id,
+                ..
             } => (framework_id, executor_id, container_id.as_ref()),
+        }
+    }
+
+    /// The controller's reason.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Kill { reason, .. }
+            | Self::Throttle { reason, .. }
+            | Self::Restore { reason, .. } => reason,
         }
     }
 }

@@ -306,6 +306,8 @@ impl Groups {
             [found.cpu_pressure, found.mem_pressure, found.io_pressure] =
                 ["cpu.pressure", "memory.pressure", "io.pressure"]
                     .map(|file| pressure::parse(&read(&dir, file)));
+            let is_counted = found.cpu_pressure.is_some();
+            found.pressure_directory = is_counted.then(|| dir.to_string_lossy().into_owned());
         }
         if !exists {
             return None;

@@ -2,25 +2,22 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::controllers::{Setting, Version};
 use super::files::{self, FileError};
+use crate::kernel_event::KernelEvent;
 
 /// A registration for the events of one group. It ends when it is dropped.
 ///
 /// v1 has an event descriptor, which the kernel writes when the group is out of memory and when it
 /// is removed. v2 has the file `memory.events`, which has priority data after each change.
 #[derive(Debug)]
-pub struct MemoryEvents {
-    source: OwnedFd,
-    interest: Interest,
-}
+pub struct MemoryEvents(KernelEvent);
 
 impl MemoryEvents {
     /// Registers for the group in this directory. Blocks.
@@ -39,31 +36,21 @@ impl MemoryEvents {
                 let value = format!("{} {}", event.as_raw_fd(), source.as_raw_fd());
                 let file = "cgroup.event_control";
                 files::write(dir, &Setting::new(file, value))?;
-                Ok(Self {
-                    source: event.into(),
-                    interest: Interest::READABLE,
-                })
+                Ok(Self(KernelEvent::new(event.into(), Interest::READABLE)))
             }
             Version::V2 => {
                 let source = open("memory.events")?;
                 // Only changes after a read are events.
                 let read = io::read_to_string(&source);
                 read.map_err(|error| FileError::new("read", &dir.join("memory.events"), error))?;
-                Ok(Self {
-                    source: source.into(),
-                    interest: Interest::PRIORITY,
-                })
+                Ok(Self(KernelEvent::new(source.into(), Interest::PRIORITY)))
             }
         }
     }
 
     /// Completes at the next event. Needs a runtime with I/O.
     pub async fn next(self) -> io::Result<()> {
-        // SAFETY: an `OwnedFd` is open, and the same descriptor, until it is dropped.
-        #[allow(unsafe_code)]
-        let source = unsafe { AsyncFd::register_with_interest(self.source, self.interest) }?;
-        source.ready(self.interest).await?.retain_ready();
-        Ok(())
+        self.0.next().await.map(drop)
     }
 }
 
@@ -98,10 +85,7 @@ mod tests {
         runtime.block_on(async {
             let source = File::open(dir.join("cgroup.events")).unwrap();
             assert!(io::read_to_string(&source).unwrap().contains("populated 0"));
-            let events = MemoryEvents {
-                source: source.into(),
-                interest: Interest::PRIORITY,
-            };
+            let events = MemoryEvents(KernelEvent::new(source.into(), Interest::PRIORITY));
             let script = r#"echo $$ > "$0/cgroup.procs" && read line"#;
             let mut command = Command::new("sh");
             command.args(["-c", script]).arg(&dir).stdin(Stdio::piped());
