@@ -114,7 +114,8 @@ impl Isolated {
         port.expect("a port")
     }
 
-    fn page(&self, path: &str) -> Option<Value> {
+    /// A page of the agent.
+    pub fn page(&self, path: &str) -> Option<Value> {
         let stream = std::net::TcpStream::connect(("127.0.0.1", self.port())).ok()?;
         let page = get_over(stream, path, "Accept: application/json").ok()?;
         serde_json::from_str(&page.1).ok()

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use protocol::task::TaskLimits;
 use protocol::text::reserved_labels::THROTTLE;
 use protocol::{Capability, Filters, FrameworkInfo, Offer, Reason, TaskState, TaskStatus};
+use serde_json::Value;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
@@ -244,40 +245,80 @@ fn oversubscription_steps_happen_in_order() {
     assert!(preempted >= Some(1.0), "{preempted:?}");
 }
 
-/// The kernel's pressure on a regular task throttles a best-effort task, and then ends it.
-// Covers S16.
+/// The six steps on real usage, as `/oversubscription` shows them: an idle task's CPUs are lent,
+/// and its load takes them back, first by throttling the best-effort task, then by its end.
+// Covers S1; S3; S4; S16.
 #[test]
-fn waiting_regular_task_throttles_then_evicts_best_effort_work() {
+fn load_of_a_regular_task_takes_its_lent_cpus_back() {
     let modules = r#"{"libraries": {"modules": [
-        {"name": "fixed", "parameters": {"key": "resources", "value": "cpus:2"}},
-        {"name": "pressure", "parameters": [
-            {"key": "check_interval", "value": "500ms"},
-            {"key": "kill_after", "value": "5secs"}
-        ]}
+        {"name": "usage_slack", "parameters": [
+            {"key": "warm_up", "value": "1secs"},
+            {"key": "sampling_interval", "value": "1secs"}
+        ]},
+        {"name": "pressure", "parameters": {"key": "kill_after", "value": "5secs"}}
     ]}}"#;
-    let lends = ["--resource_estimator", "fixed", "--modules", modules];
+    let lends = ["--resource_estimator", "usage_slack", "--modules", modules];
+    let bounded = ["--oversubscription_max", "cpus:50%"];
     let corrects = ["--qos_controller", "pressure"];
     let soon = ["--oversubscribed_resources_interval", "100ms"];
-    let flags = [&lends[..], &corrects, &soon].concat();
+    let flags = [&lends[..], &bounded, &corrects, &soon].concat();
     let Some(mut isolated) = Isolated::begin("pressure", "", &flags) else {
         return;
     };
+    let start = isolated.cluster.directory().join("start");
     // It has more processes than this machine has CPUs, so that some always wait.
-    let busy =
-        "n=$(nproc); while [ $n -ge 0 ]; do (while :; do :; done) & n=$((n - 1)); done; wait";
-    isolated.run("web", "cpus:2;mem:64", TaskLimits::default(), busy);
+    let busy = format!(
+        "until [ -e {} ]; do sleep 0.1; done; \
+         n=$(nproc); while [ $n -ge 0 ]; do (while :; do :; done) & n=$((n - 1)); done; wait",
+        start.display()
+    );
+    isolated.run("web", "cpus:4;mem:64", TaskLimits::default(), &busy);
+    let amount = |value: &Value| value.as_f64().unwrap_or_default();
+    let mut times = Vec::new();
+    let mut step = |words: &str, time: f64| times.push((time, words.to_owned()));
+
+    let measured = eventually("1 usage", || {
+        let page = isolated.page("/oversubscription")?;
+        let regular = &page["regular"];
+        let is_idle = amount(&regular["slack"]["cpus"]) > 3.0;
+        (amount(&regular["allocated"]["cpus"]) >= 4.0 && is_idle).then(seconds_now)
+    });
+    step("1 measured", measured);
+    let estimate = eventually("2 an estimate", || {
+        let page = isolated.page("/oversubscription")?;
+        let estimate = page["estimate"].clone();
+        (amount(&estimate["available"]["cpus"]) > 2.0).then_some(estimate)
+    });
+    step("2 estimated", amount(&estimate["timestamp"]).max(measured));
+    eventually("3 and 4 the total at the master", || {
+        let agents: Value = serde_json::from_str(&get(isolated.cluster.port, "/slaves").1).ok()?;
+        (agents["slaves"][0]["resources"]["cpus_revocable"] == 2.0).then_some(())
+    });
+    step("4 marked", seconds_now());
 
     let capabilities = [Capability::RevocableResources];
     let mut batch = ScriptedFramework::subscribe(&isolated.cluster, batch(&capabilities));
     let offer = loop {
         let offer = batch.offer();
-        if is_revocable(&offer) {
+        if is_revocable(&offer) && offer.resources.revocable().cpus().as_f64() == 2.0 {
             break offer;
         }
+        batch.decline(vec![offer.id], NO_FILTER);
     };
     let mut spare = task("spare", &offer, "cpus:0", "while :; do :; done");
     spare.resources = offer.resources.revocable();
     batch.launch(&offer, vec![spare]);
+    batch.state("spare", TaskState::Running);
+    let page = eventually("5 the use of lent resources", || {
+        let page = isolated.page("/oversubscription")?;
+        (amount(&page["revocable"]["used"]["cpus"]) > 0.1).then_some(page)
+    });
+    assert_eq!(page["revocable"]["allocated"]["cpus"], 2.0, "{page}");
+    assert_eq!(page["maximum"]["cpus"], 2.0, "{page}");
+    assert_eq!(page["corrections"], serde_json::json!([]), "{page}");
+    step("5 launched", seconds_now());
+
+    File::create(&start).expect("a file");
     let throttled = batch.wait_for("a throttled task", |callback| match callback {
         Callback::Status(status) if status.labels.contains_key(THROTTLE) => {
             Some((**status).clone())
@@ -296,15 +337,53 @@ fn waiting_regular_task_throttles_then_evicts_best_effort_work() {
         !quota.starts_with("-1") && !quota.starts_with("max"),
         "{quota}"
     );
+    let figures = isolated.page("/metrics/snapshot").expect("figures");
+    assert_eq!(figures["slave/executors_throttled"], 1.0);
+    let shown = isolated.cluster.done(&["oversubscription"]);
+    assert!(shown.contains("THROTTLE to cpu 50%"), "{shown}");
 
     let lost = batch.state("spare", TaskState::Lost);
     assert_eq!(lost.reason, Some(Reason::ContainerPreempted), "{lost:?}");
+    let page = isolated.page("/oversubscription").expect("a page");
+    let corrections = page["corrections"].as_array().expect("a list");
+    let (first, last) = (&corrections[0], &corrections[corrections.len() - 1]);
+    assert_eq!(
+        (&first["type"], &last["type"]),
+        (&"THROTTLE".into(), &"KILL".into()),
+        "{page}"
+    );
+    assert_eq!(
+        (&first["degree"], &first["tasks"][0]),
+        (&"cpu 50%".into(), &"spare".into())
+    );
+    let reason = first["reason"].as_str().unwrap_or_default();
+    assert!(
+        reason.contains("waiting regular executors: cpu "),
+        "{reason}"
+    );
+    step("6 throttled", amount(&first["timestamp"]));
+    step("6 killed", amount(&last["timestamp"]));
+    assert!(
+        times.is_sorted_by(|one, other| one.0 <= other.0),
+        "{times:#?}"
+    );
+    let figures = isolated.page("/metrics/snapshot").expect("figures");
+    for (name, expected) in [("executors_preempted", 1.0), ("qos_corrections/kill", 1.0)] {
+        assert_eq!(figures[format!("slave/{name}")], expected, "{name}");
+    }
+    assert!(amount(&figures["slave/qos_corrections/throttle"]) >= 1.0);
     assert_eq!(
         isolated.framework.states("web").last(),
         Some(&TaskState::Running)
     );
     isolated.kill("web");
     isolated.leaves_nothing();
+}
+
+/// This moment, in seconds since 1970.
+fn seconds_now() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.expect("a time after 1970").as_secs_f64()
 }
 
 /// Launches on lent resources until a running task is evicted; returns its name, the times of offer

@@ -17,8 +17,6 @@ pub struct Counts {
     pub ended: BTreeMap<TaskState, u64>,
     /// Executors that have ended.
     pub executors_terminated: u64,
-    /// Containers killed for the QoS controller.
-    pub executors_preempted: u64,
     /// Containers that could not be started.
     pub container_launch_errors: u64,
     /// Containers that could not be cleaned up completely.
@@ -96,7 +94,7 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
     put("master_messages_refused", agent.messages_refused as f64);
     put("master_term", agent.term as f64);
     put("status_updates_waiting", agent.updates_waiting as f64);
-    let counts = &survey.counts;
+    let (counts, corrections) = (&survey.counts, survey.corrections.counts);
     let states = [
         ("tasks_staging", TaskState::Staging),
         ("tasks_starting", TaskState::Starting),
@@ -138,10 +136,14 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
         ]),
     );
     put("executors_running", phase(&[Phase::Running]));
+    put("executors_throttled", survey.throttled as f64);
     put("executors_terminating", phase(&[Phase::Terminating]));
     for (name, value) in [
         ("executors_terminated", counts.executors_terminated),
-        ("executors_preempted", counts.executors_preempted),
+        ("executors_preempted", corrections.kill),
+        ("qos_corrections/kill", corrections.kill),
+        ("qos_corrections/throttle", corrections.throttle),
+        ("qos_corrections/restore", corrections.restore),
         ("container_launch_errors", counts.container_launch_errors),
         ("valid_status_updates", counts.valid_status_updates),
         ("invalid_status_updates", counts.invalid_status_updates),
@@ -248,6 +250,7 @@ mod tests {
                 mem_bytes: 7,
                 disk_bytes: Some(8),
                 processes: 9,
+                ..Default::default()
             }),
             ..Default::default()
         };
@@ -257,6 +260,8 @@ mod tests {
         assert_eq!(all["slave/cpus_total"], 4.0);
         assert_eq!(all["slave/cpus_revocable_total"], 0.0);
         assert_eq!(all["slave/executors_preempted"], 0.0);
+        assert_eq!(all["slave/executors_throttled"], 0.0);
+        assert_eq!(all["slave/qos_corrections/throttle"], 0.0);
         assert_eq!(all["gc/path_removals_pending"], 0.0);
         assert_eq!(all["containerizer/mesos/container_destroy_errors"], 0.0);
         assert!(

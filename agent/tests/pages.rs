@@ -137,6 +137,7 @@ fn coverage(action: Action) -> Coverage {
             get("/__processes__"),
             get("/containers"),
             get("/monitor/statistics"),
+            get("/oversubscription"),
             get("/files/debug"),
             get("/containerizer/debug"),
             question("GET_METRICS"),

@@ -69,6 +69,7 @@ enum Verb {
     /// List the roles: weight, quota, and allocated resources
     Roles(operator::ListArgs),
     Explain(operator::explain::ExplainArgs),
+    Oversubscription(operator::oversubscription::OversubscriptionArgs),
     #[command(subcommand)]
     Quota(operator::roles::QuotaArgs),
     #[command(subcommand)]
@@ -225,6 +226,7 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::State(args) => on_this_thread(operator::list::state(args))?,
         Verb::Roles(args) => on_this_thread(operator::roles::list(args))?,
         Verb::Explain(args) => on_this_thread(operator::explain::run(args))?,
+        Verb::Oversubscription(args) => on_this_thread(operator::oversubscription::run(args))?,
         Verb::Quota(args) => on_this_thread(operator::roles::quota(args))?,
         Verb::Weights(args) => on_this_thread(operator::roles::weights(args))?,
         Verb::Reserve(args) => on_this_thread(operator::reservations::reserve(args))?,

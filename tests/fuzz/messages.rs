@@ -84,7 +84,7 @@ fn messages() -> Vec<Fuzzed> {
         StandBy SchedulerElected GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor FrameworkChanged
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
-        OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
+        OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox ViewOversubscription
         ViewMaintenanceSchedule ViewMaintenanceStatus UpdateMaintenanceSchedule StartMaintenance StopMaintenance
         DrainAgent DeactivateAgent ReactivateAgent CancelDrain MarkAgentGone DrainTasks
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved

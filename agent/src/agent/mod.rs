@@ -2,12 +2,14 @@
 //!
 //! Handles messages from the master, from operators and from its own helpers. Owns the agent's id,
 //! the current master and the last oversubscribed resources sent to it. Registration is in
-//! `agent/joining.rs`, forwarding in `agent/orders.rs`, sandbox reads in `agent/reading.rs`. Knows
+//! `agent/registering.rs`, forwarding in `agent/orders.rs`, sandbox reads in `agent/reading.rs`, the
+//! snapshot of the oversubscription in `agent/oversubscribed.rs`. Knows
 //! no containers: tasks go to the containerizer, acknowledgements to the status updates, operations
 //! to the operations actor.
 
 mod ending;
 mod orders;
+mod oversubscribed;
 mod reading;
 pub mod registering;
 pub mod registration_timing;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 
 use protocol::digest::DigestKey;
 use protocol::message::operation::ApplyOperation;
-use protocol::message::operator::ReadSandbox;
+use protocol::message::operator::{ReadSandbox, ViewOversubscription};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
     AgentRegistered, AgentResumed, AgentSuspended, DisownTasks, LeaderAnnounced, PingAgent, Pong,
@@ -30,6 +32,7 @@ use protocol::message::scheduler::{
 use protocol::message::task::{
     DrainTasks, EndExecutor, FrameworkChanged, RunTasks, ShutDownFramework,
 };
+use protocol::view::oversubscription::EstimateView;
 use protocol::{AgentInfo, Fence};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -45,12 +48,14 @@ use crate::container::events::{Registered, ShutDownAll};
 use crate::ledger::Ledger;
 use crate::metrics::AgentMetrics;
 use crate::operations::Operations;
+use crate::oversubscription::monitor::Monitor;
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::sandbox::disk::{DiskMetrics, DiskWatch, ReportWrites};
 use crate::sandbox::kept::Sandboxes;
 use crate::status::{MasterChanged, StatusUpdates};
 
 pub use ending::StopAgent;
+pub use oversubscribed::DescribeOversubscription;
 
 /// The version reported to masters and shown on pages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -174,6 +179,10 @@ pub struct Agent {
     /// Key of the inventory digests, drawn once per process.
     digest_key: Option<DigestKey>,
     oversubscribed: Resources,
+    /// The newest estimate.
+    estimate: Option<EstimateView>,
+    /// Set before its start.
+    monitor: Option<Handle<Monitor>>,
     estimates_rejected: u64,
     /// When the actor started.
     started: (Instant, Timestamp),
@@ -219,6 +228,8 @@ impl Agent {
             fence: Fence::default(),
             digest_key: None,
             oversubscribed: Resources::new(),
+            estimate: None,
+            monitor: None,
             estimates_rejected: 0,
             started: Default::default(),
             recovering: false,
@@ -289,6 +300,13 @@ impl Agent {
     #[must_use]
     pub fn with_isolators(mut self, has_isolators: bool) -> Self {
         self.has_isolators = has_isolators;
+        self
+    }
+
+    /// Sets the monitor of usage.
+    #[must_use]
+    pub fn with_monitor(mut self, monitor: Handle<Monitor>) -> Self {
+        self.monitor = Some(monitor);
         self
     }
 
@@ -468,6 +486,7 @@ impl Process for Agent {
         handlers.accept::<DisownTasks>(&[Role::Master]);
         handlers.accept::<ShutDownAgent>(&[Role::Master]);
         handlers.accept::<ReadSandbox>(&[Role::Master, Role::Operator]);
+        handlers.accept::<ViewOversubscription>(&[Role::Operator]);
     }
 }
 
@@ -534,8 +553,13 @@ impl Handler<Exited> for Agent {
 
 impl Handler<Estimated> for Agent {
     type Result = ();
-    fn handle(&mut self, Estimated(total): Estimated, ctx: &mut Context<Self>) {
-        self.oversubscribed = total;
+    fn handle(&mut self, estimated: Estimated, ctx: &mut Context<Self>) {
+        self.estimate = Some(EstimateView {
+            at: ctx.clock().wall(),
+            available: estimated.available.quantities(),
+            total: estimated.total.quantities(),
+        });
+        self.oversubscribed = estimated.total;
         self.send_oversubscribed(ctx);
     }
 }

@@ -92,7 +92,7 @@ impl ReadFailure {
 
 impl Agent {
     /// Applies the rate limit to the current message.
-    fn turn(&self, ctx: &Context<Self>) -> RateDecision {
+    pub(super) fn turn(&self, ctx: &Context<Self>) -> RateDecision {
         let is_command = |sender: &&Sender| sender.peer.role == Role::Operator;
         let Some(sender) = ctx.sender().filter(is_command) else {
             return RateDecision::Now(1);

@@ -12,6 +12,10 @@ pub const HELP: ::http::Help = &[
         "/monitor/statistics",
         "The latest statistics of each executor.",
     ),
+    (
+        "/oversubscription",
+        "Usage, slack, the estimate of lent resources, and the newest corrections.",
+    ),
     ("/files/browse", "`?path=`: lists a directory of a sandbox."),
     (
         "/files/read",

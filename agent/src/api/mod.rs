@@ -96,6 +96,7 @@ pub fn routes(
         .route("/flags", get(flags))
         .route("/containers", get(containers))
         .route("/monitor/statistics", get(statistics))
+        .route("/oversubscription", get(oversubscription))
         .route("/files/debug", get(debug))
         // No operation is ever pending: each is answered or times out.
         .route(
@@ -205,6 +206,13 @@ async fn containers(
 /// Not filtered: access to the endpoint is authorized as a whole.
 async fn statistics(State(pages): State<Pages>) -> Result<Json<state::Monitored>, Refusal> {
     Ok(Json(state::Monitored(pages.usage().await?)))
+}
+
+/// Usage, slack, estimate and the newest corrections, of those that the subject may see.
+async fn oversubscription(State(pages): State<Pages>, subject: RequestSubject) -> Page {
+    let asked = pages.agent.oversubscription(subject_of(subject));
+    let view = asked.await.map_err(unavailable)?;
+    Ok(Json(crate::oversubscription::view::json(&view)))
 }
 
 /// Paths of the sandboxes that the subject may read, as `/files/browse` accepts them.

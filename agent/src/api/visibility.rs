@@ -3,10 +3,11 @@
 //! Pure. Reduces a survey of the containers to the visible ones, so every page made of it is
 //! filtered. Totals of the agent are not filtered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use authority::{Acls, Action, Approver, Forbidden, Subject};
+use protocol::view::oversubscription::CorrectionView;
 use protocol::{ContainerId, ExecutorInfo, FrameworkId, FrameworkInfo};
 use resources::{Conversion, Resources, Role};
 
@@ -60,6 +61,31 @@ pub(crate) fn visible(
         .completed
         .retain_mut(|run| retain(Arc::make_mut(run)));
     survey
+}
+
+/// Drops corrections of executors that the subject may not see, or that are forgotten, unless it
+/// may see all.
+pub(crate) fn retain_visible_corrections(
+    corrections: &mut Vec<CorrectionView>,
+    survey: ContainersView,
+    acls: &Acls,
+    subject: &Subject,
+) {
+    let actions = [
+        Action::ViewFrameworks,
+        Action::ViewExecutors,
+        Action::ViewTasks,
+    ];
+    let mut approvers = actions.iter().map(|action| acls.approver(subject, *action));
+    if approvers.all(|approver| approver.allows_all()) {
+        return;
+    }
+    let survey = visible(survey, acls, subject);
+    let past = survey.completed.iter().map(AsRef::as_ref);
+    let shown: BTreeSet<&ContainerId> = { survey.containers.iter().chain(past) }
+        .map(|container| &container.id)
+        .collect();
+    corrections.retain(|one| shown.contains(&one.container_id));
 }
 
 /// Filters by `view_containers` alone, as in Mesos, for endpoints that list containers.

@@ -14,6 +14,7 @@ use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramewo
 use protocol::task::TaskLimits;
 use protocol::task::network::NetworkInfo;
 use protocol::usage::{ExecutorUsage, Throttle};
+use protocol::view::oversubscription::CorrectionKind;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
     TaskState, TaskStatus,
@@ -28,6 +29,7 @@ use crate::container::launches::times::LaunchPhase;
 use crate::container::launches::unplaced::placeholder;
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
+use crate::oversubscription::corrections::CorrectionLog;
 use crate::sandbox::disk::DiskWatch;
 
 /// How long the end of a nested container waits for the limit that its parent has exceeded.
@@ -137,6 +139,10 @@ pub struct ContainersView {
     pub completed_frameworks: Vec<FrameworkInfo>,
     /// The drain order, while containers are still ending.
     pub drain: Option<Draining>,
+    /// Number of executors that are throttled.
+    pub throttled: usize,
+    /// Corrections of the QoS controller.
+    pub corrections: CorrectionLog,
     /// Counters since the start.
     pub counts: Counts,
     /// Statistics of the phases of launches, in milliseconds.
@@ -473,14 +479,17 @@ impl Handler<ApplyCorrections> for Containerizer {
             {
                 continue;
             }
-            match correction {
+            let reason = correction.reason();
+            match &correction {
                 QosCorrection::Kill { .. } => {
                     tracing::info!(%framework_id, %executor_id, container = %id, "preempted");
-                    self.counts.executors_preempted += 1;
+                    self.corrected(&id, CorrectionKind::Kill, reason, None, ctx);
                     self.with(&id, ctx, Container::preempt);
                 }
-                QosCorrection::Throttle { degree, .. } => self.throttle(&id, degree, ctx),
-                QosCorrection::Restore { .. } => self.throttle(&id, Throttle::default(), ctx),
+                QosCorrection::Throttle { degree, .. } => self.throttle(&id, *degree, reason, ctx),
+                QosCorrection::Restore { .. } => {
+                    self.throttle(&id, Throttle::default(), reason, ctx);
+                }
             }
         }
     }
@@ -624,7 +633,10 @@ impl Containerizer {
     }
 
     /// The tasks of a container, and of those nested in it.
-    fn tasks_in<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Task> {
+    pub(super) fn tasks_in<'a>(
+        &'a self,
+        container: &'a Container,
+    ) -> impl Iterator<Item = &'a Task> {
         let inside = self.containers.inside(&container.id);
         container.tasks().chain(inside.flat_map(Container::tasks))
     }
@@ -738,6 +750,14 @@ impl Handler<TakeSurvey> for Containerizer {
             nested: self.nested_views(),
             completed: self.history.runs().cloned().collect(),
             completed_frameworks: self.history.frameworks().cloned().collect(),
+            throttled: {
+                let all = self.containers.iter().map(|(_, one)| one);
+                let own = all.filter(|one| one.parent().is_none());
+                own.filter(|one| one.throttle().is_some_and(|degree| !degree.is_none()))
+                    .filter(|one| one.phase != Phase::Terminated)
+                    .count()
+            },
+            corrections: self.corrections.clone(),
             counts: Counts {
                 cache_size_total_bytes,
                 cache_size_used_bytes,

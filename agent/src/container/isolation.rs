@@ -14,6 +14,7 @@ use module_api::isolator::{
     LaunchPlan, Limitation, NetworkRecovered, RecoverContainers, UpdateContainer,
 };
 use protocol::usage::Throttle;
+use protocol::view::oversubscription::{CorrectionKind, CorrectionView};
 use protocol::{ContainerId, TaskId};
 use runtime::prelude::*;
 
@@ -313,22 +314,68 @@ impl Containerizer {
         });
     }
 
+    /// Adds a correction to the log; one of a nested container counts with its executor's.
+    pub(super) fn corrected(
+        &mut self,
+        id: &ContainerId,
+        kind: CorrectionKind,
+        reason: &str,
+        problem: Option<String>,
+        ctx: &Context<Self>,
+    ) {
+        let found = self.containers.iter().find(|(_, one)| one.id == *id);
+        let Some((framework_id, container)) = found.filter(|(_, one)| one.parent().is_none())
+        else {
+            return;
+        };
+        let tasks = self.tasks_in(container);
+        let tasks = tasks.filter(|task| !task.state.is_terminal());
+        let correction = CorrectionView {
+            at: ctx.clock().wall(),
+            framework_id: framework_id.clone(),
+            executor_id: container.executor.executor_id.clone(),
+            container_id: id.clone(),
+            tasks: tasks.map(|task| task.info.task_id.clone()).collect(),
+            kind,
+            reason: reason.to_owned(),
+            problem,
+        };
+        self.corrections.note(correction);
+    }
+
     /// Throttles a container, and those nested in it that have limits of their own.
-    pub(super) fn throttle(&mut self, id: &ContainerId, degree: Throttle, ctx: &mut Context<Self>) {
+    pub(super) fn throttle(
+        &mut self,
+        id: &ContainerId,
+        degree: Throttle,
+        reason: &str,
+        ctx: &mut Context<Self>,
+    ) {
         let inside = self.containers.inside(id);
         let own = inside.filter(|one| !one.shares_limits());
         let mut all: Vec<ContainerId> = own.map(|one| one.id.clone()).collect();
         all.push(id.clone());
         for id in all {
             if self.is_isolated(&id) {
-                self.throttle_one(id, degree, ctx);
+                self.throttle_one(id, degree, reason.to_owned(), ctx);
             } else {
                 tracing::debug!(container = %id, "not throttled: no isolator knows it");
             }
         }
     }
 
-    fn throttle_one(&mut self, id: ContainerId, degree: Throttle, ctx: &mut Context<Self>) {
+    fn throttle_one(
+        &mut self,
+        id: ContainerId,
+        degree: Throttle,
+        reason: String,
+        ctx: &mut Context<Self>,
+    ) {
+        let degree = degree.within_bounds();
+        let kind = match degree.is_none() {
+            true => CorrectionKind::Restore,
+            false => CorrectionKind::Throttle(degree),
+        };
         let container = self.containers.get_mut(&id);
         let Some(before) = container.and_then(|container| container.set_throttle(degree)) else {
             return;
@@ -339,13 +386,15 @@ impl Containerizer {
         ctx.then(updating, move |this, result, ctx| match result {
             Ok(()) => {
                 tracing::info!(container = %id, %degree, "throttled");
+                this.corrected(&id, kind, &reason, None, ctx);
                 this.report_throttle(&id, degree, ctx);
             }
             Err(problem) => {
                 tracing::warn!(container = %id, %degree, problem, "cannot throttle");
+                this.corrected(&id, kind, &reason, Some(problem.clone()), ctx);
                 // The controller sees that, and may advise it again. A later degree stays.
                 if let Some(container) = this.containers.get_mut(&id)
-                    && container.throttle() == Some(degree.within_bounds())
+                    && container.throttle() == Some(degree)
                 {
                     container.set_throttle(before);
                 }

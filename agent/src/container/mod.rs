@@ -76,6 +76,7 @@ use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines}
 use crate::launcher::Launcher;
 use crate::ledger::record::StateRecord;
 use crate::metrics::Counts;
+use crate::oversubscription::corrections::CorrectionLog;
 use crate::sandbox;
 use crate::sandbox::disk::{DiskWatch, RunEnded, WriteFailed};
 use crate::sandbox::kept::Sandboxes;
@@ -150,6 +151,7 @@ pub struct Containerizer {
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
     draining: Option<events::Draining>,
+    corrections: CorrectionLog,
     pub(crate) counts: Counts,
 }
 
@@ -194,6 +196,7 @@ impl Containerizer {
             attached: nested::attached::Attached::default(),
             disk: None,
             draining: None,
+            corrections: CorrectionLog::default(),
             counts: Counts::default(),
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use protocol::ResourceUsage;
-use resources::{Name, Resources, Scalar};
+use resources::{Name, Quantities, Resources, Scalar};
 
 /// The largest accepted percentage, against typing errors.
 const PERCENT_MAX: f64 = 10_000.0;
@@ -51,6 +51,22 @@ impl LendingMax {
         Ok(Self(bounds))
     }
 
+    /// The bounds on an agent with these resources.
+    pub fn amounts(&self, total: &Resources) -> Quantities {
+        let total = total.quantities();
+        let each = self.0.iter().map(|(name, bound)| {
+            let amount = match bound {
+                Bound::Amount(amount) => *amount,
+                Bound::Percent(percent) => {
+                    let amount = total.get(name).as_f64() * percent / 100.0;
+                    Scalar::new(amount).unwrap_or_default()
+                }
+            };
+            (name.clone(), amount)
+        });
+        each.collect()
+    }
+
     /// The part of an estimate that may be lent in addition to the resources already lent.
     pub fn apply(&self, estimate: Resources, usage: &ResourceUsage) -> Resources {
         if self.0.is_empty() {
@@ -58,16 +74,8 @@ impl LendingMax {
         }
         // The allocator lends idle reservations, which are another's.
         let lent = usage.allocated_revocable().throttleable().quantities();
-        let total = usage.total.quantities();
         let mut bounded = estimate.filter(|own| !self.0.contains_key(&own.name()));
-        for (name, bound) in &self.0 {
-            let most = match bound {
-                Bound::Amount(amount) => *amount,
-                Bound::Percent(percent) => {
-                    let amount = total.get(name).as_f64() * percent / 100.0;
-                    Scalar::new(amount).unwrap_or_default()
-                }
-            };
+        for (name, most) in self.amounts(&usage.total).iter() {
             let mut room = most.saturating_sub(lent.get(name));
             for resource in estimate.iter().filter(|own| own.is(name)) {
                 let mut resource = resource.clone();

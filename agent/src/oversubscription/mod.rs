@@ -4,12 +4,15 @@
 //! Handles only its timers and answers; has no state. An estimator that never answers blocks only
 //! this loop; a failed or invalid one costs a log line and one interval. Does not talk to the
 //! master. `maximum` bounds the lent resources, `monitor` measures the usage for the modules,
-//! `qos` applies the corrections of the QoS controller, and `trace` records usage.
+//! `qos` applies the corrections of the QoS controller, `corrections` logs these, `trace` records
+//! usage, and `view` shows the loop to operators.
 
+pub mod corrections;
 pub mod maximum;
 pub mod monitor;
 pub mod qos;
 pub mod trace;
+pub mod view;
 
 use std::time::Duration;
 
@@ -26,10 +29,15 @@ use maximum::LendingMax;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The oversubscribed resources, allocated and available together.
+/// A new estimate.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Estimated(pub Resources);
+pub struct Estimated {
+    /// The estimator's answer.
+    pub available: Resources,
+    /// The oversubscribed resources, allocated and available together, within the upper bound.
+    pub total: Resources,
+}
 
 /// An estimate was invalid.
 #[derive(Message, Clone, Copy, Debug)]
@@ -116,13 +124,16 @@ impl Oversubscription {
             let kind = module_api::error::ModuleKind::ResourceEstimator;
             let live = containerizer.ask(ListLiveContainers, PATIENCE).await;
             let live = live.map_err(|error| ModuleError::of_ask(kind, error))?;
-            Ok::<_, ModuleError>(total(own, &live, estimate, &max))
+            let total = total(own, &live, estimate.clone(), &max);
+            let available = estimate;
+            Ok::<_, ModuleError>(Estimated { available, total })
         };
         ctx.then(asking, |this, answer, ctx| {
             let told = match answer {
-                Ok(total) => {
+                Ok(estimated) => {
+                    let total = &estimated.total;
                     tracing::debug!(total = %total.brief(), "oversubscribed resources estimated");
-                    this.agent.tell(Estimated(total))
+                    this.agent.tell(estimated)
                 }
                 // All actors end together, in any order.
                 Err(_) if ctx.node().is_shutting_down() => return,

@@ -3,7 +3,7 @@
 //! Handles [`CurrentUsage`] from modules and from pages. Requests that arrive during a measurement
 //! share its result. The sums of the last measurement are kept for metrics ([`RecentUse`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,19 @@ pub struct MeasuredUse {
     pub disk_bytes: Option<u64>,
     /// Number of processes.
     pub processes: u32,
+    /// The part of executors without revocable resources.
+    pub regular: Used,
+    /// The part of executors with revocable resources.
+    pub revocable: Used,
+}
+
+/// The use of some containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    /// CPUs, averaged between two measurements; `None` before the second.
+    pub cpus: Option<f64>,
+    /// Memory without page cache, where that is counted.
+    pub mem_bytes: u64,
 }
 
 /// The last measurement.
@@ -68,7 +81,7 @@ struct LastUse {
 impl LastUse {
     fn after(before: Option<Self>, usage: &ResourceUsage, now: Instant) -> Self {
         let mut used = MeasuredUse::default();
-        let mut seconds = BTreeMap::new();
+        let (mut seconds, mut revocable) = (BTreeMap::new(), BTreeSet::new());
         for executor in &usage.executors {
             let Some(one) = &executor.statistics else {
                 // Its next value is not of its whole life.
@@ -81,6 +94,14 @@ impl LastUse {
             };
             used.mem_bytes += one.mem_total_bytes.unwrap_or(one.mem_rss_bytes);
             used.processes += one.processes;
+            let part = match executor.is_revocable() {
+                true => {
+                    revocable.insert(executor.container_id.clone());
+                    &mut used.revocable
+                }
+                false => &mut used.regular,
+            };
+            part.mem_bytes += one.working_set_bytes();
             if let Some(bytes) = one.disk_used_bytes {
                 *used.disk_bytes.get_or_insert_default() += bytes;
             }
@@ -97,6 +118,8 @@ impl LastUse {
         let elapsed = now - before.base.0;
         if elapsed < AVERAGED_MIN {
             used.cpus = before.used.cpus;
+            used.regular.cpus = before.used.regular.cpus;
+            used.revocable.cpus = before.used.revocable.cpus;
             return Self {
                 at: now,
                 base: before.base,
@@ -104,11 +127,17 @@ impl LastUse {
             };
         }
         // A container without an earlier value has started since.
-        let since = |(id, time): (&ContainerId, &f64)| {
+        let (mut regular, mut lent) = (0.0, 0.0);
+        for (id, time) in &seconds {
             let earlier = before.base.1.get(id).copied().unwrap_or_default();
-            (time - earlier).max(0.0)
-        };
-        used.cpus = Some(seconds.iter().map(since).sum::<f64>() / elapsed.as_secs_f64());
+            let sum = match revocable.contains(id) {
+                true => &mut lent,
+                false => &mut regular,
+            };
+            *sum += (time - earlier).max(0.0) / elapsed.as_secs_f64();
+        }
+        used.cpus = Some(regular + lent);
+        (used.regular.cpus, used.revocable.cpus) = (Some(regular), Some(lent));
         Self {
             at: now,
             base: (now, seconds),
@@ -461,6 +490,11 @@ mod tests {
             mem_bytes: 110,
             disk_bytes: Some(5),
             processes: 4,
+            regular: Used {
+                cpus: None,
+                mem_bytes: 20,
+            },
+            revocable: Used::default(),
         };
         assert_eq!(first.used, expected);
         let soon = LastUse::after(Some(first), &usage(&[("a", 50.5, None)]), at(0.5));
@@ -476,6 +510,7 @@ mod tests {
             at(2.0),
         );
         assert_eq!(second.used.cpus, Some(2.0));
+        assert_eq!(second.used.regular.cpus, Some(2.0));
         let third = LastUse::after(Some(second), &usage(&[("a", 53.0, None)]), at(2.1));
         assert_eq!(third.used.cpus, Some(2.0));
     }

@@ -19,15 +19,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use authority::Subject;
 use module_api::isolator::IsolatorRef;
 use module_api::qos_controller::QosControllerRef;
 use module_api::resource_estimator::ResourceEstimatorRef;
 use module_api::usage::CurrentUsage;
+use protocol::view::oversubscription::OversubscriptionView;
 use protocol::{ResourceUsage, Uuid};
 use runtime::SpawnError;
 use runtime::prelude::*;
 
-use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, StopAgent, WhenEnded};
+use crate::agent::{
+    Agent, AgentEnd, AgentState, DescribeAgent, DescribeOversubscription, Leave, StopAgent,
+    WhenEnded,
+};
 use crate::config::{Config, Settings};
 use crate::container::Containerizer;
 use crate::container::events::{ContainersView, DiskWatched, HasNothingLeft, TakeSurvey};
@@ -406,6 +411,7 @@ pub fn start_with(
     let agent = agent
         .with_ledger(ledger.clone())
         .with_isolators(has_isolators)
+        .with_monitor(monitor.clone())
         .with_disk_watch(disk.clone());
     let agent = node.spawn("agent", agent)?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());
@@ -567,6 +573,12 @@ impl Started {
             .await
             .map_err(|error| error.to_string())?;
         answer.map_err(|error| error.to_string())
+    }
+
+    /// Its oversubscription, as far as this subject may see it.
+    pub async fn oversubscription(&self, subject: Subject) -> Result<OversubscriptionView, String> {
+        let asked = self.agent.ask(DescribeOversubscription(subject), PATIENCE);
+        asked.await.map_err(|error| error.to_string())?
     }
 
     /// The use of its containers by a recent measurement, or by a new one if there is none.

@@ -320,7 +320,7 @@ fn parsed(text: &[u8]) -> Outcome<Value> {
 }
 
 /// A time relative to now, in seconds.
-fn when(start: Timestamp, now: Timestamp) -> String {
+pub(super) fn when(start: Timestamp, now: Timestamp) -> String {
     let seconds = |duration: Duration| duration::format(Duration::from_secs(duration.as_secs()));
     match start > now {
         true => format!("in {}", seconds(start.saturating_since(now))),

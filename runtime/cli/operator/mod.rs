@@ -15,10 +15,10 @@
 //! | `maintenance` | `meros maintenance show | schedule | cancel | down | up` |
 //! | `masters` | the verbs `meros masters list | add | remove | promote | transfer` |
 //! | `members` | the members of a group of masters, each queried directly |
+//! | `oversubscription` | `meros oversubscription`: usage, lent resources and corrections of agents |
 //! | `registry` | the verbs `meros registry dump | restore` |
 //! | `reservations` | the verbs that change reservations and volumes of an agent |
 //! | `roles` | `meros roles` |
-//! | `tail` | reads a growing file in a task's sandbox from its agent, in chunks |
 //! | `terminal` | a task's output on a terminal |
 
 pub mod drain;
@@ -31,10 +31,10 @@ pub mod logs;
 pub mod maintenance;
 pub mod masters;
 pub mod members;
+pub mod oversubscription;
 pub mod registry;
 pub mod reservations;
 pub mod roles;
-pub mod tail;
 mod terminal;
 
 use std::cell::RefCell;

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::progress::Progress;
 use crate::operator::Operator;
-use crate::operator::tail::Tail;
+use crate::operator::logs::tail::Tail;
 use crate::output::error::{CliError, Outcome};
 use crate::output::print;
 

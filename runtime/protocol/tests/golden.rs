@@ -452,6 +452,7 @@ fn a_released_message_keeps_its_bytes() {
             offset: 300,
             length: 70_000,
         }),
+        line(ViewOversubscription),
     ];
     let mut now = lines.join("\n");
     writeln!(

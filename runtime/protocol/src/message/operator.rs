@@ -11,6 +11,7 @@ use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
 use crate::maintenance::{MachineId, MaintenanceStatus, Window};
 use crate::quota::Quota;
 use crate::view::explain::OffersExplained;
+use crate::view::oversubscription::OversubscriptionView;
 use crate::view::{ClusterView, RoleView};
 
 /// Requests a snapshot of the cluster.
@@ -218,6 +219,10 @@ pub struct ReadSandbox {
     pub length: u32,
 }
 
+/// Requests an agent's oversubscription: usage, estimate and corrections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewOversubscription;
+
 /// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChunk {
@@ -273,3 +278,7 @@ remote! { MarkAgentGone = "operator/mark_agent_gone" v1 -> Result<(), UpdateRefu
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }
 remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FileChunk, OperatorError> }
+remote! {
+    ViewOversubscription = "operator/view_oversubscription" v1
+        -> Result<OversubscriptionView, OperatorError>
+}

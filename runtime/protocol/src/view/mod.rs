@@ -1,8 +1,10 @@
 //! Snapshot of the cluster for operators' commands and pages.
 //!
-//! [`explain`] has the reasons why a framework gets no offers.
+//! [`explain`] has the reasons why a framework gets no offers, [`oversubscription`] an agent's lent
+//! resources and corrections.
 
 pub mod explain;
+pub mod oversubscription;
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! The verb `meros logs TASK`: the output of a task, from its agent.
+//! The verb `meros logs TASK`: the output of a task, from its agent. `tail` reads its files.
+
+pub mod tail;
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -9,12 +11,12 @@ use protocol::view::{AgentView, ClusterView, TaskView};
 use protocol::{FrameworkId, TaskId};
 
 use super::list::all_tasks;
-use super::tail::Tail;
 use super::terminal::TerminalFilter;
 use super::{ClusterFlags, Operator};
 use crate::output::error::{CliError, Outcome};
 use crate::output::print;
 use crate::service::signals::Signals;
+use tail::Tail;
 
 /// The interval at which a followed file is read.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);

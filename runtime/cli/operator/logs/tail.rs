@@ -6,7 +6,7 @@ use protocol::message::operator::{FileChunk, OperatorError, ReadSandbox};
 use protocol::{ExecutorId, FrameworkId};
 use runtime::Pid;
 
-use super::{ANSWER_TIMEOUT, Operator};
+use super::super::{ANSWER_TIMEOUT, Operator};
 use crate::output::error::{CliError, Outcome};
 
 /// The largest chunk, in bytes.
