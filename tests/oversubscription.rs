@@ -268,7 +268,7 @@ fn load_of_a_regular_task_takes_its_lent_cpus_back() {
     let start = isolated.cluster.directory().join("start");
     // It has more processes than this machine has CPUs, so that some always wait.
     let busy = format!(
-        "until [ -e {} ]; do sleep 0.1; done; \
+        "mkfifo {0} && read go < {0}; \
          n=$(nproc); while [ $n -ge 0 ]; do (while :; do :; done) & n=$((n - 1)); done; wait",
         start.display()
     );
@@ -318,7 +318,7 @@ fn load_of_a_regular_task_takes_its_lent_cpus_back() {
     assert_eq!(page["corrections"], serde_json::json!([]), "{page}");
     step("5 launched", seconds_now());
 
-    File::create(&start).expect("a file");
+    std::fs::write(&start, "go\n").expect("a reader");
     let throttled = batch.wait_for("a throttled task", |callback| match callback {
         Callback::Status(status) if status.labels.contains_key(THROTTLE) => {
             Some((**status).clone())

@@ -111,6 +111,18 @@ fn throttled_container_has_lower_limits_and_its_task_is_told() {
             panic!("one request");
         };
         assert!(request.ends_with(" to cpu 50%"), "{request}");
+        let view = world.agent.oversubscription(Default::default()).await;
+        let view = view.unwrap();
+        let [correction] = &view.corrections[..] else {
+            panic!("{view:?}");
+        };
+        assert_eq!(
+            (correction.kind.to_string(), &*correction.reason),
+            ("THROTTLE to cpu 50%".to_owned(), "web waits")
+        );
+        assert_eq!(correction.tasks[0].as_str(), "t");
+        let counters = world.agent.counters().await.unwrap();
+        assert_eq!(counters["slave/executors_throttled"], 1.0);
         let usage = world.agent.usage().await.unwrap();
         let throttled = usage.executors.iter().filter(|one| !one.throttle.is_none());
         assert_eq!(throttled.count(), 1);

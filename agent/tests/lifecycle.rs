@@ -499,6 +499,12 @@ fn kill_correction_ends_the_container() {
                 world.agent.counters().await.unwrap()["slave/executors_preempted"],
                 1.0
             );
+            let view = world.agent.oversubscription(Default::default()).await;
+            let view = view.unwrap();
+            assert_eq!(
+                (view.counts.kill, &*view.corrections[0].reason),
+                (1, "load")
+            );
         },
     );
 }

@@ -9,7 +9,7 @@
 //! | `allocator` | the allocator |
 //! | `isolator` | control groups, namespaces, privileges |
 //! | `kernel_event` | events of a descriptor |
-//! | `qos_controller` | `noop`, `load` and `pressure`: revocable executors that must give way |
+//! | `qos_controller` | `noop`, `load`, `pressure`, `sla`: revocable executors that must give way |
 //! | `resource_estimator` | `noop`, `fixed` and others: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
 //! | `testing` | shared by the tests of this crate |
@@ -52,7 +52,8 @@ use runtime::prelude::*;
 
 use allocator::{AgentOrder, Allocator, Revocation};
 use qos_controller::{
-    LoadPolicy, LoadSource, PressurePolicy, PressureSettings, QosController, proc_loadavg,
+    LoadPolicy, LoadSource, PressurePolicy, PressureSettings, QosController, SlaPolicy,
+    SlaSettings, proc_loadavg,
 };
 use resource_estimator::{
     AllocationSlack, Fixed, PressureAwarePlan, ResourceEstimator, SlackSettings, UsageSlack,
@@ -156,6 +157,10 @@ pub fn registry_on(
         let settings = PressureSettings::from_parameters(given)?;
         let source = pressure.clone();
         start_controller(node, given, move || PressurePolicy::new(settings, source()))
+    });
+    registry.add_qos_controller(&["sla"], |node, given| {
+        let settings = SlaSettings::from_parameters(given)?;
+        start_controller(node, given, move || SlaPolicy::new(settings))
     });
     registry
 }

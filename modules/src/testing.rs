@@ -72,6 +72,7 @@ pub fn usage(line: &str) -> ResourceUsage {
             tasks: Vec::new(),
             statistics: None,
             throttle: Throttle::default(),
+            objectives: Vec::new(),
         });
     }
     usage

@@ -618,6 +618,10 @@ impl Containerizer {
                     .collect(),
                 statistics: None,
                 throttle: container.throttle().unwrap_or_default(),
+                objectives: std::iter::once(container)
+                    .chain(self.containers.inside(&container.id))
+                    .filter_map(Container::objective)
+                    .collect(),
             },
             leader: container.leader,
             resources: container.resources(),

@@ -144,6 +144,7 @@ mod tests {
                 tasks: Vec::new(),
                 statistics: None,
                 throttle: Throttle::default(),
+                objectives: Vec::new(),
             }],
         };
         let max = LendingMax::parse(max).unwrap();

@@ -198,6 +198,7 @@ mod tests {
                 tasks: Vec::new(),
                 statistics: None,
                 throttle: Throttle::default(),
+                objectives: Vec::new(),
             },
             leader: None,
             resources: Default::default(),

@@ -475,6 +475,7 @@ mod tests {
                         ..ResourceStatistics::default()
                     }),
                     throttle: Throttle::default(),
+                    objectives: Vec::new(),
                 })
                 .collect(),
         };
@@ -543,6 +544,7 @@ mod tests {
                 tasks: Vec::new(),
                 statistics: None,
                 throttle: Throttle::default(),
+                objectives: Vec::new(),
             },
             leader: Some(leader),
             resources: ContainerResources {

@@ -10,6 +10,7 @@
 //! | `containers` | one entry for each: `id`, and `regular` and `lent`, its allocated amounts |
 //! | `cpu_secs`, `throttled_secs` of a container | CPU time, and time throttled by its quota, since its start |
 //! | `mem_bytes` | memory without page cache |
+//! | `sla` | objectives of its tasks: the text of the label, the value, the time of the value; absent without |
 //! | `wait_secs` | time in which it waited for CPUs, memory, input and output since its start; absent if not counted |
 
 use std::fs::OpenOptions;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use module_api::usage::CurrentUsage;
-use protocol::usage::{Pressure, Throttle};
+use protocol::usage::{Objective, Pressure, TaskObjective, Throttle};
 use protocol::{
     ContainerId, ExecutorId, ExecutorUsage, FrameworkId, ResourceStatistics, ResourceUsage,
 };
@@ -50,6 +51,8 @@ struct Entry {
     mem_bytes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wait_secs: Option<[f64; 3]>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sla: Vec<(String, f64, f64)>,
 }
 
 /// A line that is not of a trace.
@@ -62,6 +65,7 @@ pub struct InvalidLine {
 
 /// One measurement as a line. Containers without statistics are left out.
 pub fn write(at: Timestamp, usage: &ResourceUsage) -> String {
+    let seconds = |at: Timestamp| at.as_nanos() as f64 / 1e9;
     let entry = |executor: &ExecutorUsage| {
         let measured = executor.statistics.as_ref()?;
         let waiting = || {
@@ -86,10 +90,13 @@ pub fn write(at: Timestamp, usage: &ResourceUsage) -> String {
             throttled_secs: measured.cpus_throttled_time_secs.unwrap_or_default(),
             mem_bytes: total.unwrap_or(measured.mem_rss_bytes),
             wait_secs: waiting(),
+            sla: { executor.objectives.iter() }
+                .map(|one| (one.objective.to_string(), one.value, seconds(one.at)))
+                .collect(),
         })
     };
     let line = Line {
-        at: at.as_nanos() as f64 / 1e9,
+        at: seconds(at),
         total: usage.total.quantities().to_string(),
         containers: usage.executors.iter().filter_map(entry).collect(),
     };
@@ -142,6 +149,16 @@ pub fn read(text: &str) -> Result<(Timestamp, ResourceUsage), InvalidLine> {
                 ..ResourceStatistics::default()
             }),
             throttle: Throttle::default(),
+            objectives: { one.sla.iter() }
+                .map(|(text, value, at)| {
+                    let problem = || invalid(format!("`{text}` is no objective"));
+                    Ok(TaskObjective {
+                        objective: Objective::parse(text).ok_or_else(problem)?,
+                        value: *value,
+                        at: Timestamp::from_nanos((at * 1e9) as u64),
+                    })
+                })
+                .collect::<Result<_, _>>()?,
         });
     }
     Ok((at, usage))
@@ -209,7 +226,7 @@ mod tests {
 
     #[test]
     fn measurement_survives_its_line() {
-        let text = r#"{"at":10.5,"total":"cpus:4;mem:64","containers":[{"id":"c","regular":"cpus:1","lent":"cpus:2","cpu_secs":3.5,"throttled_secs":0.5,"mem_bytes":4096,"wait_secs":[1.0,2.0,3.0]},{"id":"d","regular":"mem:32","lent":"","cpu_secs":0.0,"throttled_secs":0.0,"mem_bytes":0}]}"#;
+        let text = r#"{"at":10.5,"total":"cpus:4;mem:64","containers":[{"id":"c","regular":"cpus:1","lent":"cpus:2","cpu_secs":3.5,"throttled_secs":0.5,"mem_bytes":4096,"wait_secs":[1.0,2.0,3.0],"sla":[["latency:50",60.5,9.5]]},{"id":"d","regular":"mem:32","lent":"","cpu_secs":0.0,"throttled_secs":0.0,"mem_bytes":0}]}"#;
         let (at, usage) = read(text).unwrap();
         assert_eq!(at, Timestamp::from_nanos(10_500_000_000));
         assert!(usage.executors[0].is_revocable() && !usage.executors[1].is_revocable());

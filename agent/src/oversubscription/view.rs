@@ -147,6 +147,7 @@ mod tests {
                 tasks: Vec::new(),
                 statistics: None,
                 throttle: Throttle::default(),
+                objectives: Vec::new(),
             }],
         };
         let measured = MeasuredUse {

@@ -105,6 +105,31 @@ impl World {
     }
 }
 
+/// The usage that modules get.
+#[test]
+fn check_states_the_value_of_an_objective() {
+    world(|world| async move {
+        let port = server(|_| answer(200, "Meros-Sla: 12.5\r\n"));
+        let check = HttpCheck {
+            port,
+            ..HttpCheck::default()
+        };
+        let mut task = with_check(shell("t", "exec sleep 1000"), CheckKind::Http(check), SHORT);
+        let label = ("meros.sla".to_owned(), "latency:50".to_owned());
+        task.labels.extend([label]);
+        world.master.run(vec![task]);
+        world
+            .tells("t", r#"RUNNING {"type":"HTTP","http":{"status_code":200}}"#)
+            .await;
+        let usage = world.agent.usage().await.unwrap();
+        let objectives = &usage.executors[0].objectives;
+        let values: Vec<f64> = objectives.iter().map(|one| one.value).collect();
+        assert_eq!(values, [12.5]);
+        world.master.kill("t");
+        world.ends("t").await;
+    });
+}
+
 /// SPEC 5.4, 5.12.
 #[test]
 fn failing_health_check_kills_its_task() {

@@ -75,6 +75,7 @@ impl TaskRules<'_> {
         self.check_identity(task)?;
         reserved_labels::priority(&task.labels)?;
         reserved_labels::is_long(&task.labels)?;
+        reserved_labels::objective(&task.labels)?;
         let own = self.own_resources(task)?;
         let Some(command) = &task.command else {
             let expected = "the command that the default executor runs";

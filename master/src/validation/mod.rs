@@ -295,6 +295,7 @@ impl TaskRules<'_> {
         self.check_identity(task)?;
         reserved_labels::priority(&task.labels)?;
         reserved_labels::is_long(&task.labels)?;
+        reserved_labels::objective(&task.labels)?;
         match (&task.command, &task.executor) {
             (Some(command), None) => self
                 .check_command("task.command", command)

@@ -4,16 +4,19 @@
 //! something to correct. While a request is pending it checks at the policy's interval, and when a
 //! pressure trigger of the kernel fires (`trigger`). Remembers recent kills to avoid a busy loop of
 //! equal replies. Never kills or throttles. `load` decides by the system's load, `pressure` by how
-//! long regular executors wait, `noop` corrects nothing.
+//! long regular executors wait, `sla` by the objectives of regular tasks, `noop` corrects nothing.
 
 mod load;
 mod noop;
 mod pressure;
+mod sla;
+mod steps;
 mod trigger;
 
 pub use load::{Load, LoadPolicy, LoadSource, proc_loadavg};
 pub use noop::Noop;
 pub use pressure::{PressurePolicy, PressureSettings};
+pub use sla::{SlaPolicy, SlaSettings};
 pub use trigger::Trigger;
 
 use std::collections::btree_map::Entry;

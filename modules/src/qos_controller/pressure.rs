@@ -21,6 +21,7 @@ use protocol::{ContainerId, ExecutorUsage, QosCorrection, ResourceUsage};
 use runtime::Instant;
 
 use super::QosPolicy;
+use super::steps::{CPU_STEPS, MEMORY_STEPS, throttle};
 use super::trigger::Trigger;
 use crate::usage_history::UsageHistory;
 use crate::usage_history::pressure::{
@@ -39,37 +40,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 const LOW: f64 = 0.5;
 /// Time for which a killed executor may take to end, and is not corrected again.
 const KILLED_FOR: Duration = Duration::from_secs(60);
-
-/// The steps of a degree, in thousandths.
-#[derive(Clone, Copy)]
-struct Steps {
-    /// Factor applied to the degree in each step.
-    factor: f64,
-    /// The strongest degree.
-    min: u16,
-}
-
-const CPU_STEPS: Steps = Steps {
-    factor: 0.5,
-    min: 50,
-};
-/// Smaller ones: memory is taken back at once, and often needed again.
-const MEMORY_STEPS: Steps = Steps {
-    factor: 0.8,
-    min: 200,
-};
-
-impl Steps {
-    fn stronger(self, degree: Option<u16>) -> Option<u16> {
-        let degree = f64::from(degree.unwrap_or(Throttle::WHOLE));
-        Some(((degree * self.factor) as u16).max(self.min))
-    }
-
-    fn weaker(self, degree: Option<u16>) -> Option<u16> {
-        let degree = (f64::from(degree?) / self.factor).round() as u16;
-        Some(degree).filter(|degree| *degree < Throttle::WHOLE)
-    }
-}
 
 /// The settings of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -201,32 +171,6 @@ fn kill(executor: &ExecutorUsage, reason: &str) -> QosCorrection {
         container_id: Some(executor.container_id.clone()),
         reason: reason.to_owned(),
     }
-}
-
-/// Throttles an executor, or restores it; `None` if it has this degree already.
-fn throttle(executor: &ExecutorUsage, degree: Throttle, reason: &str) -> Option<QosCorrection> {
-    let framework_id = executor.framework_id.clone();
-    let executor_id = executor.executor_id.clone();
-    let container_id = Some(executor.container_id.clone());
-    let reason = reason.to_owned();
-    if degree == executor.throttle {
-        return None;
-    }
-    Some(match degree.is_none() {
-        true => QosCorrection::Restore {
-            framework_id,
-            executor_id,
-            container_id,
-            reason,
-        },
-        false => QosCorrection::Throttle {
-            framework_id,
-            executor_id,
-            container_id,
-            degree,
-            reason,
-        },
-    })
 }
 
 fn stronger(executor: &ExecutorUsage, pressure: Waiting, reason: &str) -> Option<QosCorrection> {
@@ -467,7 +411,7 @@ mod tests {
             0,
             "a trigger alone is no verdict"
         );
-        assert_eq!(at(&mut agent, 2300, 0.45), 1, "0.3 of 1.3 seconds");
+        assert_eq!(at(&mut agent, 2300, 0.45), 1, "0.45 of 1.3 seconds");
         assert_eq!(at(&mut agent, 2400, 0.9), 0, "the last step takes effect");
         assert_eq!(agent.policy.triggers(&agent.usage), BTreeSet::new());
         let web = agent.usage.executors[0].statistics.as_mut().unwrap();

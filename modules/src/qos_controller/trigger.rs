@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::path::Path;
-    use std::process::{Command, Stdio};
+    use std::process::Command;
 
     #[test]
     fn missing_file_is_an_error() {
@@ -76,45 +76,44 @@ mod tests {
         if let Err(error) = fs::create_dir(&dir) {
             return skipped(&error);
         }
+        let group = Group(dir);
         let trigger = Trigger {
-            file: dir.join("cpu.pressure"),
+            file: group.0.join("cpu.pressure"),
             thousandths: 100,
         };
+        let event = match trigger.open() {
+            Ok(event) => event,
+            Err(error) => return skipped(&error),
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let script = format!(
+            r#"echo $$ > "$0/cgroup.procs" && for n in $(seq {}); do (while :; do :; done) & done; wait"#,
+            cpus + 1
+        );
+        let mut command = Command::new("sh");
+        let mut process = command.args(["-c", &script]).arg(&group.0).spawn().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        let opened = trigger.open();
-        if let Ok(event) = opened {
-            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-            let script = format!(
-                r#"echo $$ > "$0/cgroup.procs" && for n in $(seq {}); do (while :; do :; done) & done; read line; kill $(jobs -p)"#,
-                cpus + 1
-            );
-            let mut command = Command::new("sh");
-            command
-                .args(["-c", &script])
-                .arg(&dir)
-                .stdin(Stdio::piped());
-            let mut process = command.spawn().unwrap();
-            runtime.block_on(async {
-                let event = event.next().await.unwrap();
-                event.next().await.unwrap();
-            });
-            drop(process.stdin.take());
-            process.wait().unwrap();
-        } else if let Err(error) = opened {
-            skipped(&error);
-        }
-        testkit_remove(&dir);
+        runtime.block_on(async {
+            let event = event.next().await.unwrap();
+            event.next().await.unwrap();
+        });
+        drop(group);
+        process.wait().unwrap();
     }
 
-    /// Killed processes leave a group a moment after their parent has waited for them.
-    fn testkit_remove(dir: &Path) {
-        for _ in 0..10_000 {
-            match fs::remove_dir(dir) {
-                Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::yield_now(),
-                removed => return removed.unwrap(),
+    /// A control group, whose processes end with it.
+    struct Group(PathBuf);
+
+    impl Drop for Group {
+        fn drop(&mut self) {
+            fs::write(self.0.join("cgroup.kill"), "1").unwrap();
+            // Killed processes leave it a moment later.
+            while let Err(error) = fs::remove_dir(&self.0) {
+                assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+                std::thread::yield_now();
             }
         }
     }

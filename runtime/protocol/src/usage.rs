@@ -216,6 +216,61 @@ pub struct ExecutorUsage {
     pub statistics: Option<ResourceStatistics>,
     /// How it is throttled now.
     pub throttle: Throttle,
+    /// Objectives of its tasks that are measured.
+    pub objectives: Vec<TaskObjective>,
+}
+
+/// The objective of a task, and what its check has last measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskObjective {
+    /// The objective.
+    pub objective: Objective,
+    /// The newest value, in the unit of the objective.
+    pub value: f64,
+    /// Its time.
+    pub at: Timestamp,
+}
+
+impl TaskObjective {
+    /// The part of the objective that is attained: 1 and more if it is met.
+    pub fn attainment(&self) -> f64 {
+        match self.objective {
+            Objective::LatencyMillis(max) => max / self.value.max(f64::MIN_POSITIVE),
+            Objective::ProgressPerSecond(min) => self.value / min,
+        }
+    }
+}
+
+/// A service level objective of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Objective {
+    /// A latency of at most so many milliseconds; above 0.
+    LatencyMillis(f64),
+    /// At least so much work in a second; above 0.
+    ProgressPerSecond(f64),
+}
+
+impl Objective {
+    /// Reads `latency:MILLISECONDS` or `progress:PER_SECOND`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, number) = text.split_once(':')?;
+        let number: f64 = number.parse().ok()?;
+        let number = Some(number).filter(|number| number.is_finite() && *number > 0.0)?;
+        match kind {
+            "latency" => Some(Self::LatencyMillis(number)),
+            "progress" => Some(Self::ProgressPerSecond(number)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LatencyMillis(max) => write!(f, "latency:{max}"),
+            Self::ProgressPerSecond(min) => write!(f, "progress:{min}"),
+        }
+    }
 }
 
 impl ExecutorUsage {

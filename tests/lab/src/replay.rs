@@ -2,7 +2,8 @@
 //!
 //! A model, not a measurement: regular containers use CPUs as recorded, and best-effort work uses
 //! all that is lent. Best-effort use beyond the CPUs that were idle in the same interval is
-//! regretted; regular containers wait for as much, which is the pressure that the controller sees.
+//! regretted; regular containers wait for as much, which is the pressure that the controller sees,
+//! and lengthens latencies and slows progress.
 //! Memory is not replayed. The oracle lends exactly the idle CPUs of the coming interval.
 
 use std::fmt::Write;
@@ -14,13 +15,15 @@ use clap::Args;
 use meros::out;
 use meros::output::error::{CliError, Outcome};
 use module_api::{ModuleError, ModuleKind, Parameters};
-use modules::qos_controller::{PressurePolicy, PressureSettings, QosPolicy};
+use modules::qos_controller::{
+    PressurePolicy, PressureSettings, QosPolicy, SlaPolicy, SlaSettings,
+};
 use modules::resource_estimator::{
     AllocationSlack, EstimatorPolicy, Fixed, Noop, PressureAwarePlan, SlackSettings, UsageSlack,
 };
 use modules::usage_history::UsageHistory;
 use modules::usage_history::pressure::PressureSource;
-use protocol::usage::{Pressure, Throttle};
+use protocol::usage::{Objective, Pressure, Throttle};
 use protocol::{
     ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceStatistics,
     ResourceUsage,
@@ -41,7 +44,7 @@ pub struct ReplayArgs {
     /// A parameter of the estimator; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     estimator_parameter: Vec<(String, String)>,
-    /// QoS controller: noop, pressure
+    /// QoS controller: noop, pressure, sla
     #[arg(long, value_name = "NAME", default_value = "noop")]
     qos: String,
     /// A parameter of the QoS controller; may be given several times
@@ -87,6 +90,9 @@ pub fn estimator(given: &Parameters) -> Result<Estimator, ModuleError> {
 pub fn controller(given: &Parameters) -> Result<Option<Controller>, ModuleError> {
     Ok(match given.module() {
         "noop" => None,
+        "sla" => Some(Box::new(SlaPolicy::new(SlaSettings::from_parameters(
+            given,
+        )?))),
         "pressure" => {
             let settings = PressureSettings::from_parameters(given)?;
             Some(Box::new(PressurePolicy::new(settings, no_pressure())))
@@ -100,7 +106,7 @@ fn unknown(kind: ModuleKind, name: &str) -> ModuleError {
         kind,
         name: name.to_owned(),
         known: match kind {
-            ModuleKind::QosController => "noop, pressure",
+            ModuleKind::QosController => "noop, pressure, sla",
             _ => "noop, fixed, usage_slack, allocation_slack, pressure_aware",
         }
         .to_owned(),
@@ -171,6 +177,7 @@ impl BestEffort {
                 ..ResourceStatistics::default()
             }),
             throttle: self.throttle,
+            objectives: Vec::new(),
         })
     }
 }
@@ -190,6 +197,8 @@ pub fn judge(
     };
     // Seconds that regular containers have waited because of the model's best-effort work.
     let mut waited = 0.0;
+    // The part of the last interval.
+    let mut waiting: f64 = 0.0;
     let mut before: Option<Timestamp> = None;
     let mut clock = Instant::default();
     for (at, recorded) in trace {
@@ -214,7 +223,19 @@ pub fn judge(
             judgement.regretted += regretted * seconds;
             judgement.curve.push((idle, work.cpus));
             work.cpu_secs += best_effort * seconds;
-            waited += (regretted / (used + best_effort).max(1e-9)) * seconds;
+            waiting = regretted / (used + best_effort).max(1e-9);
+            waited += waiting * seconds;
+        }
+        for one in usage
+            .executors
+            .iter_mut()
+            .flat_map(|one| &mut one.objectives)
+        {
+            // It runs in the other part of the time.
+            match one.objective {
+                Objective::LatencyMillis(_) => one.value /= (1.0 - waiting).max(0.01),
+                Objective::ProgressPerSecond(_) => one.value *= 1.0 - waiting,
+            }
         }
         for one in usage
             .executors

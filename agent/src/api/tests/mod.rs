@@ -209,6 +209,7 @@ fn usage() -> ResourceUsage {
         tasks: Vec::new(),
         statistics,
         throttle: Throttle::default(),
+        objectives: Vec::new(),
     };
     ResourceUsage {
         total: Resources::new(),

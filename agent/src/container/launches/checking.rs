@@ -120,6 +120,12 @@ impl Handler<Checked> for Containerizer {
             CheckEvent::Result(index, result) => {
                 self.with(&id, ctx, |container| container.check_changed(index, result));
             }
+            CheckEvent::Measured { took, stated } => {
+                let now = ctx.clock().wall();
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.check_measured(took, stated, now);
+                }
+            }
         }
     }
 }

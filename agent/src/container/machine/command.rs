@@ -6,10 +6,14 @@
 
 use std::time::Duration;
 
+use protocol::text::reserved_labels::objective;
+use protocol::usage::{Objective, TaskObjective};
 use protocol::{
     Capability, ContainerId, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, Termination,
     Uuid,
 };
+
+use runtime::Timestamp;
 
 use super::{Container, Effect, Phase, TaskReport};
 use crate::launcher::ContainerEnd;
@@ -39,6 +43,8 @@ pub(super) struct CommandState {
     /// The last reported results of its checks: in the order of [`TaskInfo::all_checks`], up to the
     /// last check that has had one.
     check_results: Vec<Option<i32>>,
+    /// The objective, as last measured by its check.
+    objective: Option<TaskObjective>,
 }
 
 /// A report about a task's health.
@@ -157,6 +163,29 @@ impl Container {
         results.resize(results.len().max(index + 1), None);
         results[index] = result;
         self.report_checks(Reason::TaskCheckStatusUpdated)
+    }
+
+    /// The check of a task with an objective took so long, and the task may have stated a value.
+    pub fn check_measured(&mut self, took: Duration, stated: Option<f64>, at: Timestamp) {
+        let labels = self.tasks().next().map(|task| &task.info.labels);
+        let objective = labels.and_then(|labels| objective(labels).ok()?);
+        let measured = objective.and_then(|objective| {
+            let value = match objective {
+                Objective::LatencyMillis(_) => stated.unwrap_or(took.as_secs_f64() * 1000.0),
+                Objective::ProgressPerSecond(_) => stated?,
+            };
+            Some(TaskObjective {
+                objective,
+                value,
+                at,
+            })
+        });
+        self.command.objective = measured.or(self.command.objective);
+    }
+
+    /// The objective of its task, as last measured.
+    pub fn objective(&self) -> Option<TaskObjective> {
+        self.command.objective
     }
 
     /// Its maximum completion time has passed. As in Mesos, it has no time to end, and its killing
@@ -624,6 +653,23 @@ mod tests {
         assert_eq!(effects.last(), Some(&Effect::StartChecks));
         let effects = container.check_changed(1, Some(1));
         assert_eq!(results(&effects), [(None, "-1".into())]);
+    }
+
+    #[test]
+    fn check_measures_the_objective_of_its_task() {
+        let measured = |label: &str, stated| {
+            let mut info = task("t");
+            info.labels.insert("meros.sla".to_owned(), label.to_owned());
+            let mut container = container(info, &[]);
+            container.check_measured(Duration::from_millis(70), stated, Timestamp::from_nanos(7));
+            container
+                .objective()
+                .map(|one| (one.value, one.attainment()))
+        };
+        assert_eq!(measured("latency:35", None), Some((70.0, 0.5)));
+        assert_eq!(measured("latency:35", Some(20.0)), Some((20.0, 1.75)));
+        assert_eq!(measured("progress:100", None), None, "no check takes it");
+        assert_eq!(measured("progress:100", Some(50.0)), Some((50.0, 0.5)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use resources::{Attribute, AttributeValue, Attributes, Invalid, Name, Number, Quantities, Scalar};
 
 use crate::task::Labels;
+use crate::usage::Objective;
 
 /// Label with a task's priority, an integer; default 0. Revocation starts with the lowest
 /// priorities.
@@ -13,6 +14,10 @@ pub const PRIORITY: &str = "meros.priority";
 
 /// Label with a task's expected duration, `long` or `short`; default short.
 pub const DURATION: &str = "meros.duration";
+
+/// Label with a task's service level objective: `latency:MILLISECONDS` or `progress:PER_SECOND`.
+/// Its check measures it.
+pub const SLA: &str = "meros.sla";
 
 /// Label with the `discovery` of a task or executor (Mesos), as v1 JSON. Opaque here. As a label it
 /// needs no field of its own: every version stores and forwards labels, and it costs nothing where
@@ -56,6 +61,17 @@ pub fn is_long(labels: &Labels) -> Result<bool, Invalid> {
             Err(Invalid::new(field, other, "`long` or `short`"))
         }
     }
+}
+
+/// The task's objective, if it has one.
+pub fn objective(labels: &Labels) -> Result<Option<Objective>, Invalid> {
+    let Some(text) = labels.get(SLA) else {
+        return Ok(None);
+    };
+    let objective = Objective::parse(text);
+    let expected = "`latency:MILLISECONDS` or `progress:PER_SECOND`, with a number above 0";
+    let invalid = || Invalid::new(format!("task.labels.{SLA}"), text, expected);
+    objective.map(Some).ok_or_else(invalid)
 }
 
 /// Replaces the attributes for long tasks by these amounts.
@@ -110,6 +126,27 @@ mod tests {
         assert_eq!((parsed("long"), parsed("short")), (Ok(true), Ok(false)));
         let refused = parsed("forever").unwrap_err().to_string();
         assert!(refused.contains("`long` or `short`"), "{refused}");
+    }
+
+    #[test]
+    fn objectives_have_a_kind_and_a_number() {
+        let parsed = |text: &str| objective(&Labels::from([(SLA.to_owned(), text.to_owned())]));
+        assert_eq!(objective(&Labels::new()), Ok(None));
+        let latency = Objective::LatencyMillis(2.5);
+        assert_eq!(parsed("latency:2.5"), Ok(Some(latency)));
+        let progress = Objective::ProgressPerSecond(100.0);
+        assert_eq!(parsed(&progress.to_string()), Ok(Some(progress)));
+        for wrong in [
+            "",
+            "latency",
+            "latency:0",
+            "latency:-1",
+            "latency:NaN",
+            "speed:1",
+        ] {
+            let refused = parsed(wrong).unwrap_err().to_string();
+            assert!(refused.starts_with("task.labels.meros.sla is"), "{refused}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::task::check::{CheckKind, CheckTiming};
+use protocol::text::reserved_labels::SLA;
 use protocol::{CommandInfo, TaskInfo, Termination, Uuid};
 use runtime::Instant;
 use runtime::prelude::*;
@@ -31,7 +32,7 @@ use crate::launcher::ProgramEnd;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// What a check reports or requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum CheckEvent {
     /// Run this command in the container, and report its end.
     Run(Uuid, CommandInfo),
@@ -42,6 +43,13 @@ pub enum CheckEvent {
     /// The result of the check at this place of [`TaskInfo::all_checks`] has changed; see
     /// [`v1::convert::check_result`].
     Result(usize, Option<i32>),
+    /// The first check has ended, whatever its result. Only of tasks with an objective.
+    Measured {
+        /// Its duration.
+        took: Duration,
+        /// The value that the task has stated; a number in the header `Meros-Sla`.
+        stated: Option<f64>,
+    },
 }
 
 /// Receives the events.
@@ -65,6 +73,9 @@ enum Which {
     Result(usize),
 }
 
+/// The check that measures the objective of its task, if it has one.
+const MEASURING: Which = Which::Result(0);
+
 /// A check.
 #[derive(Clone, Debug)]
 struct Check {
@@ -85,6 +96,10 @@ pub struct Checker {
     health: Option<(Check, Health)>,
     /// Those of [`TaskInfo::all_checks`], each with its last reported result.
     checks: Vec<(Check, Option<i32>)>,
+    /// Whether the first of them measures an objective.
+    measures: bool,
+    /// Its last start.
+    measuring_since: Instant,
     /// The age of the task when this actor was made.
     age: Duration,
     since: Instant,
@@ -120,6 +135,8 @@ impl Checker {
         Self {
             health,
             checks: checks.collect(),
+            measures: task.labels.contains_key(SLA),
+            measuring_since: Instant::default(),
             age,
             since: Instant::default(),
             running: BTreeMap::new(),
@@ -139,11 +156,14 @@ impl Checker {
         let Some(Check { kind, timing }) = self.check(which).cloned() else {
             return;
         };
+        if which == MEASURING {
+            self.measuring_since = ctx.clock().now();
+        }
         let timeout = Some(timing.timeout).filter(|timeout| !timeout.is_zero());
         match kind {
             // One that the kernel cannot kill gets no successors.
             CheckKind::Command(_) if self.running.values().any(|one| one.which == which) => {
-                self.done(which, None, ctx);
+                self.done(which, None, None, ctx);
             }
             CheckKind::Command(command) => {
                 let program = Uuid(ctx.node().fresh_uuid());
@@ -167,8 +187,9 @@ impl Checker {
                         None => probing.await,
                     }
                 };
-                ctx.then(probing, move |this, result, ctx| {
-                    this.done(which, result, ctx);
+                ctx.then(probing, move |this, probed, ctx| {
+                    let stated = probed.and_then(|probed| probed.stated);
+                    this.done(which, probed.map(|probed| probed.result), stated, ctx);
                 });
             }
         }
@@ -179,11 +200,21 @@ impl Checker {
             running.is_late = true;
             let which = running.which;
             (self.events)(CheckEvent::Kill(program));
-            self.done(which, None, ctx);
+            self.done(which, None, None, ctx);
         }
     }
 
-    fn done(&mut self, which: Which, result: Option<i32>, ctx: &mut Context<Self>) {
+    fn done(
+        &mut self,
+        which: Which,
+        result: Option<i32>,
+        stated: Option<f64>,
+        ctx: &mut Context<Self>,
+    ) {
+        if which == MEASURING && self.measures {
+            let took = ctx.clock().now() - self.measuring_since;
+            (self.events)(CheckEvent::Measured { took, stated });
+        }
         match which {
             Which::Health => {
                 let age = self.age + (ctx.clock().now() - self.since);
@@ -250,6 +281,6 @@ impl Handler<CheckCommandEnded> for Checker {
                 None
             }
         };
-        self.done(which, result, ctx);
+        self.done(which, result, None, ctx);
     }
 }

@@ -1,7 +1,7 @@
 //! GETs and connections to a task's loopback address, without a program of the host.
 //!
 //! As in Mesos, the certificate of an `https` check is not verified, redirects are followed and the
-//! body does not matter. Unlike there, only redirects to the same host and port are followed: these
+//! body does not matter; a header may state the value of the task's objective. Unlike there, only redirects to the same host and port are followed: these
 //! requests come from the agent, and a task must not send it to other addresses. Another redirect
 //! is the result.
 
@@ -27,15 +27,30 @@ use tokio_rustls::TlsConnector;
 use crate::fetcher::download::uri::{REDIRECTS_MAX, WebUri};
 use crate::host::network;
 
+/// The header of an answer with the value of the task's objective (`meros.sla`), in its unit.
+pub(super) const MEASURED: &str = "meros-sla";
+
+/// The result of a check over the network.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Probed {
+    /// The result, as reported.
+    pub(super) result: i32,
+    /// The value that the task states.
+    pub(super) stated: Option<f64>,
+}
+
 /// The result of a check over the network: a status code, or whether it could connect (1) or not
 /// (0). `None` if there is none. Not bounded in time. `namespace` is the container's network,
 /// unless it is the host's.
-pub(super) async fn probe(kind: &CheckKind, namespace: Option<&Path>) -> Option<i32> {
+pub(super) async fn probe(kind: &CheckKind, namespace: Option<&Path>) -> Option<Probed> {
     match kind {
         CheckKind::Command(_) => None,
         CheckKind::Tcp(TcpCheck { port, protocol }) => {
             let connected = connect(namespace, loopback(*protocol), *port).await;
-            Some(i32::from(connected.is_some()))
+            Some(Probed {
+                result: i32::from(connected.is_some()),
+                stated: None,
+            })
         }
         CheckKind::Http(check) => get(check, namespace).await,
     }
@@ -54,7 +69,7 @@ async fn connect(namespace: Option<&Path>, address: IpAddr, port: u32) -> Option
     network::connect(namespace, address).await.ok()
 }
 
-async fn get(check: &HttpCheck, namespace: Option<&Path>) -> Option<i32> {
+async fn get(check: &HttpCheck, namespace: Option<&Path>) -> Option<Probed> {
     let address = loopback(check.protocol);
     let host = match address {
         IpAddr::V4(address) => address.to_string(),
@@ -66,25 +81,25 @@ async fn get(check: &HttpCheck, namespace: Option<&Path>) -> Option<i32> {
     let mut uri = first.clone();
     for _ in 0..=REDIRECTS_MAX {
         let stream = connect(namespace, address, uri.port.into()).await?;
-        let (status, location) = match uri.is_secure {
+        let (probed, location) = match uri.is_secure {
             true => exchange(encrypted(stream, address).await?, &uri).await?,
             false => exchange(stream, &uri).await?,
         };
         let next = location.and_then(|location| uri.follow(&location).ok());
         let is_here = |next: &WebUri| next.authority == first.authority;
         match next.filter(is_here) {
-            Some(next) if (300..400).contains(&status) => uri = next,
-            _ => return Some(status),
+            Some(next) if (300..400).contains(&probed.result) => uri = next,
+            _ => return Some(probed),
         }
     }
     None
 }
 
-/// The status and the location of the answer.
+/// The status and the stated value, and the location of the answer.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     uri: &WebUri,
-) -> Option<(i32, Option<String>)> {
+) -> Option<(Probed, Option<String>)> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.ok()?;
     let request = Request::get(&uri.path)
@@ -100,8 +115,13 @@ async fn exchange(
     };
     let location = response.headers().get(LOCATION);
     let location = location.and_then(|location| location.to_str().ok());
-    let status = i32::from(response.status().as_u16());
-    Some((status, location.map(str::to_owned)))
+    let stated = response.headers().get(MEASURED);
+    let stated = stated.and_then(|stated| stated.to_str().ok()?.trim().parse().ok());
+    let probed = Probed {
+        result: i32::from(response.status().as_u16()),
+        stated: stated.filter(|stated: &f64| stated.is_finite() && *stated >= 0.0),
+    };
+    Some((probed, location.map(str::to_owned)))
 }
 
 async fn encrypted(
