@@ -55,6 +55,7 @@ pub use recovery::{RECOVERY, Recovery};
 pub use resources::agent_resources::AgentResourcesChecker;
 pub use resources::allocations::Allocations;
 pub use resources::entitlement::Entitlement;
+pub use resources::lending::Lending;
 pub use resources::offers::Offers;
 pub use resources::operations::Operations;
 pub use resources::quotas::Quotas;
@@ -87,6 +88,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(PerTerm::<Maintenance>::default()),
         Box::new(Operations::default()),
         Box::new(AgentResourcesChecker::default()),
+        Box::new(Lending::default()),
         Box::new(Updates::default()),
         Box::new(States::default()),
         Box::new(Executors::default()),

@@ -23,11 +23,11 @@ use protocol::message::scheduler::{
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, TaskState};
-use resources::{Resources, Revocable};
+use resources::{Conversion, Resources, Revocable};
 use runtime::testing::inject_panic;
 use simulator::checkers::{
-    AgentResourcesChecker, Allocations, Corrections, Entitlement, Executors, Launches, NoPanics,
-    Offers, Operations, ProcessExits, Recovery, States, Subscriptions, Updates, all,
+    AgentResourcesChecker, Allocations, Corrections, Entitlement, Executors, Launches, Lending,
+    NoPanics, Offers, Operations, ProcessExits, Recovery, States, Subscriptions, Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Profile, Run, Scenario, SeenMessage, Tampering, Wiring, run,
@@ -263,6 +263,36 @@ fn unentitled_offer_is_found() {
             Tampering::Instead(Forged::new(lent))
         },
     );
+}
+
+/// An agent reports an estimate that is not revocable.
+#[test]
+fn regular_estimate_is_found() {
+    let words = "which is not revocable";
+    check(&calm(), Lending::default(), words, |observed| {
+        let Some(register) = observed.is::<RegisterAgent>() else {
+            return Tampering::Pass;
+        };
+        let mut register = register.clone();
+        register.oversubscribed += &Resources::parse("cpus:1").unwrap();
+        Tampering::Instead(Forged::new(register))
+    });
+}
+
+/// A master has an agent reserve revocable resources.
+#[test]
+fn reserved_revocable_resources_are_found() {
+    let words = "convert revocable";
+    check(&keeping(), Lending::default(), words, |observed| {
+        let Some(apply) = observed.is::<ApplyOperation>() else {
+            return Tampering::Pass;
+        };
+        let mut apply = apply.clone();
+        let lent = Resources::parse("cpus:1").unwrap();
+        let resources = lent.to_revocable(Revocable::Throttleable).unwrap();
+        apply.conversion = Conversion::Reserve { resources };
+        Tampering::Instead(Forged::new(apply))
+    });
 }
 
 /// Updates of running tasks never leave the agent.
