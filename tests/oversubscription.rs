@@ -6,10 +6,15 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use protocol::task::TaskLimits;
-use protocol::text::reserved_labels::THROTTLE;
-use protocol::{Capability, Filters, FrameworkInfo, Offer, Reason, TaskState, TaskStatus};
+use protocol::task::check::{CheckKind, CheckTiming};
+use protocol::task::{CheckInfo, TaskLimits};
+use protocol::text::reserved_labels::{SLA, THROTTLE};
+use protocol::{
+    Capability, CommandInfo, Filters, FrameworkInfo, Offer, Reason, TaskState, TaskStatus,
+};
+use runtime::Clock;
 use serde_json::Value;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -380,10 +385,60 @@ fn load_of_a_regular_task_takes_its_lent_cpus_back() {
     isolated.leaves_nothing();
 }
 
+/// A task that misses its objective has its neighbour throttled on trial.
+#[test]
+fn missed_objective_throttles_the_neighbour_on_trial() {
+    let modules = r#"{"libraries": {"modules": [
+        {"name": "fixed", "parameters": {"key": "resources", "value": "cpus:1"}},
+        {"name": "sla", "parameters": {"key": "settle", "value": "1secs"}}
+    ]}}"#;
+    let lends = ["--resource_estimator", "fixed", "--modules", modules];
+    let corrects = ["--qos_controller", "sla"];
+    let soon = ["--oversubscribed_resources_interval", "100ms"];
+    let flags = [&lends[..], &corrects, &soon].concat();
+    let Some(mut isolated) = Isolated::begin("sla", "", &flags) else {
+        return;
+    };
+    let offer = isolated.framework.standing_offer();
+    let mut web = task("web", &offer, "cpus:1;mem:64", "exec sleep 1000");
+    // Its check takes many times as long.
+    web.labels.insert(SLA.to_owned(), "latency:1".to_owned());
+    web.check = Some(Box::new(CheckInfo {
+        kind: CheckKind::Command(CommandInfo::shell("sleep 0.05")),
+        timing: CheckTiming {
+            delay: Duration::ZERO,
+            interval: Duration::from_millis(100),
+            timeout: Duration::from_secs(60),
+        },
+    }));
+    isolated.framework.launch(&offer, vec![web]);
+    isolated.framework.state("web", TaskState::Running);
+
+    let capabilities = [Capability::RevocableResources];
+    let mut batch = ScriptedFramework::subscribe(&isolated.cluster, batch(&capabilities));
+    let offer = loop {
+        let offer = batch.offer();
+        if is_revocable(&offer) {
+            break offer;
+        }
+    };
+    let mut spare = task("spare", &offer, "cpus:0", "exec sleep 1000");
+    spare.resources = offer.resources.revocable();
+    batch.launch(&offer, vec![spare]);
+    let correction = eventually("a correction", || {
+        let page = isolated.page("/oversubscription")?;
+        page["corrections"].get(0).cloned()
+    });
+    assert_eq!(correction["degree"], "cpu 50%, io 50%", "{correction}");
+    let reason = correction["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("trial: "), "{reason}");
+    isolated.kill("web");
+    drop(batch);
+}
+
 /// This moment, in seconds since 1970.
 fn seconds_now() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.expect("a time after 1970").as_secs_f64()
+    Clock::real().wall().as_secs_f64()
 }
 
 /// Launches on lent resources until a running task is evicted; returns its name, the times of offer

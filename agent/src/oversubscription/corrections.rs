@@ -6,7 +6,7 @@ use protocol::view::oversubscription::{CorrectionCounts, CorrectionKind, Correct
 
 /// Corrections that are kept; earlier ones are only counted.
 pub const KEPT_MAX: usize = 64;
-/// Bytes of a reason that are kept: a controller may be foreign.
+/// Characters of a reason that are kept: a controller may be foreign.
 const REASON_MAX: usize = 200;
 
 /// The newest corrections, and the number of all.
@@ -28,8 +28,7 @@ impl CorrectionLog {
             };
             *count += 1;
         }
-        let end = correction.reason.floor_char_boundary(REASON_MAX);
-        correction.reason.truncate(end);
+        correction.reason = correction.reason.chars().take(REASON_MAX).collect();
         if self.newest.len() == KEPT_MAX {
             self.newest.pop_front();
         }
@@ -66,6 +65,9 @@ mod tests {
         assert_eq!(log.counts.kill, 90);
         let kept: Vec<_> = log.newest().map(|one| one.at.as_nanos()).collect();
         assert_eq!(kept, (36..100).collect::<Vec<_>>());
-        assert!(log.newest().all(|one| one.reason.len() == REASON_MAX));
+        assert!(
+            log.newest()
+                .all(|one| one.reason.chars().count() == REASON_MAX)
+        );
     }
 }

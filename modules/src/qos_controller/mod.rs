@@ -192,7 +192,7 @@ impl<P: QosPolicy> QosController<P> {
         for (trigger, waiting) in watched {
             match wanted.contains(&trigger) {
                 true => _ = self.watched.insert(trigger, waiting),
-                false => _ = ctx.cancel(waiting),
+                false => ctx.cancel(waiting),
             }
         }
         for trigger in wanted.into_iter().take(WATCHED_MAX) {

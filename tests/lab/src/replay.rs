@@ -374,7 +374,7 @@ mod tests {
         let line = |(minute, used): (usize, f64)| {
             cpu_secs += used * 60.0;
             let line = format!(
-                r#"{{"at":{},"total":"cpus:10","containers":[{{"id":"c","regular":"cpus:10","lent":"","cpu_secs":{cpu_secs},"throttled_secs":0,"mem_bytes":0,"wait_secs":[0,0,0]}}]}}"#,
+                r#"{{"at":{0},"total":"cpus:10","containers":[{{"id":"c","regular":"cpus:10","lent":"","cpu_secs":{cpu_secs},"throttled_secs":0,"mem_bytes":0,"wait_secs":[0,0,0],"sla":[["latency:50",40,{0}]]}}]}}"#,
                 minute * 60
             );
             trace::read(&line).unwrap()
@@ -417,6 +417,18 @@ mod tests {
             corrected.throttled > 0.0 && corrected.evicted > 0,
             "{corrected:?}"
         );
+        assert!(corrected.regretted < alone.regretted * 0.6, "{corrected:?}");
+    }
+
+    /// The wait for best-effort work doubles the recorded 40 ms.
+    #[test]
+    fn missed_objective_throttles_and_never_evicts() {
+        let surge = trace(&[10.0; 40]);
+        let fixed = || lender("fixed", &[("resources", "cpus:10")]);
+        let alone = judge(&surge, fixed(), None);
+        let sla = controller(&Parameters::none("sla")).unwrap();
+        let corrected = judge(&surge, fixed(), sla);
+        assert_eq!(corrected.evicted, 0, "{corrected:?}");
         assert!(corrected.regretted < alone.regretted * 0.6, "{corrected:?}");
     }
 
