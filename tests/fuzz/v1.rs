@@ -73,6 +73,10 @@ pub fn targets() -> Vec<Target> {
         "operation",
     ));
     all.push(meaning::<protocol::AgentInfo, schema::AgentInfo>("agent"));
+    all.push(meaning::<
+        protocol::QosCorrection,
+        agent::module::QoSCorrection,
+    >("correction"));
     all.push(decoded_call("scheduler", |call: &scheduler::Call| {
         convert::scheduler::to_protocol(call)
             .map_err(|bad| Invalid::new("call", bad, "a valid one"))

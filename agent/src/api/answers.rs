@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 
 use authority::Approver;
 use protocol::task::Limit;
-use protocol::usage::{
-    BlockOperations, BlockStatistics, Pressure, ResourceStatistics, ResourceUsage,
-};
+use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
 use v1::convert::{
     HostContainer, discovery, known_operation, other_labels, write_container, write_limits,
@@ -243,7 +241,7 @@ pub(super) fn containers(
             executor_name: Some(container.executor.name.clone()),
             container_id: (&container.id).into(),
             container_status: Some(Box::new(container_status(container))),
-            resource_statistics: measured.map(|one| Box::new(statistics(one))),
+            resource_statistics: measured.map(|one| Box::new(one.into())),
         });
     }
     for one in survey.nested.iter().filter(|_| show_nested) {
@@ -314,107 +312,6 @@ pub(super) fn measured(
 pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Labels {
     let task = container.command_task();
     task.map_or(&container.executor.labels, |task| &task.labels)
-}
-
-/// The statistics of a container. An infinite limit is left out.
-pub(super) fn statistics(measured: &ResourceStatistics) -> schema::ResourceStatistics {
-    let cpus_soft_limit = measured.cpus_soft_limit.unwrap_or(measured.cpus_limit);
-    let mem_soft_limit = measured.mem_soft_limit_bytes;
-    let mem_soft_limit = mem_soft_limit.unwrap_or(measured.mem_limit_bytes);
-    schema::ResourceStatistics {
-        timestamp: measured.timestamp.as_secs_f64(),
-        processes: Some(measured.processes),
-        threads: Some(measured.threads),
-        cpus_user_time_secs: Some(measured.cpus_user_time_secs),
-        cpus_system_time_secs: Some(measured.cpus_system_time_secs),
-        cpus_limit: Some(measured.cpus_limit).filter(|limit| limit.is_finite()),
-        cpus_soft_limit: Some(cpus_soft_limit),
-        cpus_nr_periods: measured.cpus_nr_periods,
-        cpus_nr_throttled: measured.cpus_nr_throttled,
-        cpus_throttled_time_secs: measured.cpus_throttled_time_secs,
-        mem_rss_bytes: Some(measured.mem_rss_bytes),
-        mem_limit_bytes: Some(measured.mem_limit_bytes).filter(|&limit| limit != u64::MAX),
-        mem_soft_limit_bytes: Some(mem_soft_limit),
-        mem_total_bytes: measured.mem_total_bytes,
-        mem_total_memsw_bytes: measured.mem_total_memsw_bytes,
-        // Mesos has two names for it.
-        mem_file_bytes: measured.mem_cache_bytes,
-        mem_cache_bytes: measured.mem_cache_bytes,
-        mem_anon_bytes: measured.mem_anon_bytes,
-        mem_mapped_file_bytes: measured.mem_mapped_file_bytes,
-        mem_swap_bytes: measured.mem_swap_bytes,
-        mem_unevictable_bytes: measured.mem_unevictable_bytes,
-        mem_kmem_usage_bytes: measured.mem_kmem_usage_bytes,
-        mem_kmem_tcp_usage_bytes: measured.mem_kmem_tcp_usage_bytes,
-        disk_limit_bytes: measured.disk_limit_bytes,
-        disk_used_bytes: measured.disk_used_bytes,
-        blkio_statistics: blkio_statistics(&measured.blkio).map(Box::new),
-        net_rx_packets: measured.net.map(|net| net.received.packets),
-        net_rx_bytes: measured.net.map(|net| net.received.bytes),
-        net_rx_errors: measured.net.map(|net| net.received.errors),
-        net_rx_dropped: measured.net.map(|net| net.received.dropped),
-        net_tx_packets: measured.net.map(|net| net.sent.packets),
-        net_tx_bytes: measured.net.map(|net| net.sent.bytes),
-        net_tx_errors: measured.net.map(|net| net.sent.errors),
-        net_tx_dropped: measured.net.map(|net| net.sent.dropped),
-        cpu_pressure: measured.cpu_pressure.map(pressure),
-        mem_pressure: measured.mem_pressure.map(pressure),
-        io_pressure: measured.io_pressure.map(pressure),
-        ..schema::ResourceStatistics::default()
-    }
-}
-
-fn pressure(measured: Pressure) -> schema::PressureStatistics {
-    schema::PressureStatistics {
-        some_secs: Some(measured.some_secs),
-        full_secs: Some(measured.full_secs),
-    }
-}
-
-/// The figures of each device, and last their sum without a device. As in Mesos on kernels without
-/// the CFQ scheduler.
-fn blkio_statistics(measured: &[BlockStatistics]) -> Option<schema::CgroupInfoBlkioStatistics> {
-    let value = |op, value| schema::CgroupInfoBlkioValue {
-        op: Some(op),
-        value: Some(value),
-    };
-    let total = |of: &BlockOperations| {
-        let sum = of.read + of.write + of.discard;
-        value(schema::CgroupInfoBlkioOperation::Total, sum)
-    };
-    let all = |of: &BlockOperations| {
-        let operations = [
-            (schema::CgroupInfoBlkioOperation::Read, of.read),
-            (schema::CgroupInfoBlkioOperation::Write, of.write),
-            (schema::CgroupInfoBlkioOperation::Discard, of.discard),
-        ];
-        let mut values = operations.map(|(op, amount)| value(op, amount)).to_vec();
-        values.push(total(of));
-        values
-    };
-    let mut sum = BlockStatistics::default();
-    let mut throttling = Vec::with_capacity(measured.len() + 1);
-    for one in measured {
-        sum.bytes += one.bytes;
-        sum.requests += one.requests;
-        throttling.push(schema::CgroupInfoBlkioThrottlingStatistics {
-            device: Some(schema::DeviceNumber {
-                major_number: one.device.0.into(),
-                minor_number: one.device.1.into(),
-            }),
-            io_serviced: all(&one.requests),
-            io_service_bytes: all(&one.bytes),
-        });
-    }
-    throttling.push(schema::CgroupInfoBlkioThrottlingStatistics {
-        device: None,
-        io_serviced: vec![total(&sum.requests)],
-        io_service_bytes: vec![total(&sum.bytes)],
-    });
-    (!measured.is_empty()).then(|| schema::CgroupInfoBlkioStatistics {
-        throttling,
-        ..schema::CgroupInfoBlkioStatistics::default()
-    })
 }
 
 /// Whether a container's processes are gone.

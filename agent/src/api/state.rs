@@ -24,8 +24,7 @@ use v1::schema::ResourceStatistics;
 use v1::v0::{self, LabelList, LimitsObject, StatusEntry, role};
 
 use super::answers::{
-    self, container_status, executor_labels, executors, has_subscribed, is_over, measured,
-    statistics, user_of,
+    self, container_status, executor_labels, executors, has_subscribed, is_over, measured, user_of,
 };
 use crate::agent::{AgentState, VERSION};
 use crate::api::visibility;
@@ -260,7 +259,7 @@ pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Valu
             "status": Json(&container_status(container)),
         });
         if let Some(measured) = measured.get(&container.id) {
-            json["statistics"] = json!(Json(&statistics(measured)));
+            json["statistics"] = json!(Json(&ResourceStatistics::from(*measured)));
         }
         json
     };
@@ -297,7 +296,7 @@ impl<'a> MonitoredExecutor<'a> {
             executor_name: &usage.executor_name,
             framework_id: &usage.framework_id,
             source: source(usage.is_command, &usage.executor_id),
-            statistics: statistics(usage.statistics.as_ref()?),
+            statistics: usage.statistics.as_ref()?.into(),
         })
     }
 }

@@ -20,7 +20,7 @@
 //! | `offer` | offers |
 //! | `operation` | operations and their statuses |
 //! | `operator` | operators' changes of a master, and calls about containers |
-//! | `resource` | resources and attributes |
+//! | `resource` | resources, attributes, usage and its corrections |
 //! | `scheduler` | schedulers' calls and events |
 //! | `status` | task statuses |
 //! | `task` | tasks with their checks, commands, executors and settings of containers |
@@ -50,7 +50,9 @@ pub use labels::messages::{
 pub use labels::{OrderedLabels, labels};
 pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, master_info, pid};
 pub use operation::known_operation;
-pub use resource::{InBothForms, describe_in_both_forms, describe_resources, write_resources};
+pub use resource::{
+    InBothForms, corrections, describe_in_both_forms, describe_resources, estimate, write_resources,
+};
 pub use status::{ContainerDescription, HostContainer, container_status};
 pub use task::{check_result, write_container, write_limits};
 

@@ -25,6 +25,18 @@ messages! {
         3 statistics: Option<Box<ResourceStatistics>>,
         4 container_id: ContainerID,
         5 tasks: Vec<ResourceUsageExecutorTask>,
+        /// How it is throttled now. Specific to Meros: clients of Mesos skip it.
+        1000 throttle: Option<ResourceUsageExecutorThrottle>,
+    }
+
+    /// What a throttled container may use, in thousandths. An absent field is not throttled.
+    ResourceUsageExecutorThrottle {
+        /// Of its requested CPUs.
+        1 cpu: Option<u32>,
+        /// Of its limit of memory.
+        2 memory: Option<u32>,
+        /// Of its weight for input and output.
+        3 io: Option<u32>,
     }
 
     /// A task of the executor.

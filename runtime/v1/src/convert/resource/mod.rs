@@ -1,4 +1,8 @@
-//! Resources and attributes.
+//! Resources and attributes; `usage` has the usage of resources.
+
+mod usage;
+
+pub use usage::{corrections, estimate};
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
 //! The operator API of the agent (`/api/v1`): a tool sends a [`Call`] and receives a [`Response`]
-//! or a stream of [`ProcessIO`].
+//! or a stream of [`ProcessIO`]. `module` has the agent's own questions to modules.
+
+pub mod module;
 
 use std::collections::BTreeMap;
 
