@@ -18,6 +18,7 @@ mod exec;
 mod explain;
 mod failover;
 mod faults;
+mod foreign_modules;
 mod group;
 mod hostile;
 mod http_agent;

@@ -7,6 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `allocator` | the allocator |
+//! | `foreign` | estimators and controllers that are executables |
 //! | `isolator` | control groups, namespaces, privileges |
 //! | `kernel_event` | events of a descriptor |
 //! | `qos_controller` | `noop`, `load`, `pressure`, `sla`: revocable executors that must give way |
@@ -16,6 +17,7 @@
 //! | `usage_history` | use and pressure of containers over time |
 
 pub mod allocator;
+pub mod foreign;
 pub mod isolator;
 mod kernel_event;
 pub mod qos_controller;
@@ -77,6 +79,8 @@ const RECOVERY_TIMEOUT: &str = "allocator_recovery_timeout";
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
 
+/// Timeout of a usage request.
+const USAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Restart policy of a crashed module: soon at first, then with a longer and longer delay, without
 /// a limit.
 const SUPERVISION: Supervision = Supervision::Restart {

@@ -106,6 +106,9 @@ enum Verb {
     /// Pulls an image for an agent
     #[command(hide = true, name = "image-puller")]
     ImagePuller,
+    /// Starts the program of a module for an agent
+    #[command(hide = true, name = service::modules::STARTER)]
+    ModuleStarter(service::modules::StarterArgs),
     /// Unpacks an image for an agent
     #[command(hide = true, name = "image-unpacker")]
     ImageUnpacker,
@@ -199,6 +202,7 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Fetcher => return ::agent::fetcher::main(),
         Verb::ImagePuller => return ::agent::images::puller::main(),
         Verb::ImageUnpacker => return ::agent::images::unpacker::main(),
+        Verb::ModuleStarter(args) => return service::modules::start(&args),
         _ => {}
     }
     restrict_umask();
@@ -243,7 +247,11 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::Simulate(args) => Err(moved("simulate", &args)),
         Verb::Bench(args) => Err(moved("bench", &args)),
         // Handled before any thread starts.
-        Verb::ExecutorZygote | Verb::Fetcher | Verb::ImagePuller | Verb::ImageUnpacker => Ok(()),
+        Verb::ExecutorZygote
+        | Verb::Fetcher
+        | Verb::ImagePuller
+        | Verb::ImageUnpacker
+        | Verb::ModuleStarter(_) => Ok(()),
     }
 }
 

@@ -100,13 +100,25 @@ pub enum ModuleError {
         reason: String,
     },
     /// No module of that kind has this name: correct the configuration.
-    #[error("there is no {kind} called `{name}`: expected one of {known}")]
+    #[error("there is no {kind} called `{name}`{}: expected one of {known}", nearest(name, known.split(", ")))]
     Unknown {
         /// Kind of the module.
         kind: ModuleKind,
         /// The configured name.
         name: String,
         /// The known names.
+        known: String,
+    },
+    /// The module of that name is of another kind: correct the configuration.
+    #[error("`{name}` is a module of the kind {actual}, not {kind}: expected one of {known}")]
+    WrongKind {
+        /// The expected kind.
+        kind: ModuleKind,
+        /// The configured name.
+        name: String,
+        /// Its kind.
+        actual: ModuleKind,
+        /// The names of the expected kind.
         known: String,
     },
     /// A parameter is missing or invalid: correct the configuration.
@@ -131,6 +143,20 @@ pub enum ModuleError {
         /// Why.
         reason: String,
     },
+}
+
+/// A suggestion for a misspelt name; empty if no known name resembles it.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    /// Similarity from 0 to 1 of names that are suggested, as in clap.
+    const SIMILAR: f64 = 0.8;
+    let rated = known.map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = rated.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    match nearest {
+        Some((similarity, known)) if similarity >= SIMILAR => {
+            format!(" (did you mean `{known}`?)")
+        }
+        _ => String::new(),
+    }
 }
 
 /// An isolator is asked to act, the others for an answer.

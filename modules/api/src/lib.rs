@@ -14,10 +14,13 @@
 //! |---|---|
 //! | `demand` | compiled demands: the agents that a framework accepts in a role |
 //! | `error` | errors of modules, one variant for each reaction of the caller |
+//! | `grpc` | calls of a module in another process |
 //! | `manifest` | the JSON of `--modules`, in Mesos' form |
 //! | `parameters` | the parameters of a module |
 //! | `registry` | the linked-in modules by name, with their factories |
+//! | `serve` | serves modules from a program of its own |
 //! | `usage` | the interface to the agent's usage data |
+//! | `wire` | the interface to a module in another process |
 //!
 //! A module is an actor with a name and [`Parameters`]. The file of each kind contains its messages
 //! and the handle through which a service uses it. A failed module results in a [`ModuleError`] for
@@ -139,19 +142,22 @@
 pub mod allocator;
 pub mod demand;
 pub mod error;
+pub mod grpc;
 pub mod isolator;
 pub mod manifest;
 pub mod parameters;
 pub mod qos_controller;
 pub mod registry;
 pub mod resource_estimator;
+pub mod serve;
 pub mod sorter;
 pub mod usage;
+pub mod wire;
 
 pub use allocator::AllocatorRef;
 pub use error::{Fault, ModuleError, ModuleKind};
 pub use isolator::IsolatorRef;
-pub use manifest::{Manifest, ManifestError};
+pub use manifest::{ForeignModule, Manifest, ManifestError};
 pub use parameters::Parameters;
 pub use qos_controller::QosControllerRef;
 pub use registry::Registry;

@@ -1,13 +1,16 @@
-//! Manifest: the JSON value of `--modules`, in Mesos' form.
+//! Manifest: the JSON value of `--modules`, in Mesos' form, or the files of `--modules_dir`.
 //!
 //! As in Mesos and its documentation, a single object may stand for a list of objects. A linked-in
-//! module takes precedence, and its library file is never opened. Does not load or start modules.
+//! module takes precedence, and its library file is never opened. The file of any other module is
+//! an executable, which serves the module (see [`crate::serve`]). Does not start modules.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::error::nearest;
 use crate::parameters::Parameters;
 use crate::registry::Registry;
 
@@ -49,25 +52,37 @@ pub enum ManifestError {
         /// The name.
         name: String,
     },
+    /// A file of `--modules_dir` has an error.
+    #[error("--modules_dir: {path}: {problem}")]
+    InDirectory {
+        /// The file.
+        path: String,
+        /// The error.
+        problem: Box<ManifestError>,
+    },
     /// A module is neither linked in nor in an existing file.
     #[error(
-        "--modules: module `{name}` is not linked in, and its library {library} does not exist: expected the name of a linked-in module"
+        "--modules: module `{name}` is not linked in{hint}, and its library {library} does not exist: expected the name of a linked-in module, or the path of an executable"
     )]
     NoModule {
         /// Name of the module.
         name: String,
+        /// The linked-in module with the nearest name.
+        hint: String,
         /// Its library.
         library: String,
     },
-    /// A module is in a library file, which this version cannot load.
+    /// The file of a module cannot be started.
     #[error(
-        "--modules: module `{name}` is not linked in: starting {library} as a module of its own is not supported by this version"
+        "--modules: module `{name}` is not linked in, and its library {library} is {found}: expected an executable file"
     )]
-    Foreign {
+    NotExecutable {
         /// Name of the module.
         name: String,
         /// Its library.
         library: String,
+        /// The kind of file.
+        found: &'static str,
     },
 }
 
@@ -106,6 +121,15 @@ struct Entry {
     parameters: Parameters,
 }
 
+/// A module that is not linked in, and its executable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignModule {
+    /// Name of the module.
+    pub name: String,
+    /// The absolute path of its executable.
+    pub program: PathBuf,
+}
+
 /// The configured modules by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -120,9 +144,53 @@ impl Manifest {
         if given.starts_with(['{', '[']) || given.is_empty() {
             return Self::from_json(given);
         }
-        let path = given.strip_prefix("file://").unwrap_or(given);
+        Self::read(Path::new(given.strip_prefix("file://").unwrap_or(given)))
+    }
+
+    /// Reads all files of a directory, in the order of their names: the value of `--modules_dir`.
+    /// Subdirectories and files whose names begin with a dot are skipped.
+    pub fn read_directory(directory: &Path) -> Result<Self, ManifestError> {
+        let unreadable = |error: std::io::Error| ManifestError::InDirectory {
+            path: directory.display().to_string(),
+            problem: Box::new(ManifestError::Unreadable {
+                path: directory.display().to_string(),
+                reason: error.to_string(),
+            }),
+        };
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if !is_hidden && entry.path().is_file() {
+                files.push(entry.path());
+            }
+        }
+        files.sort();
+        let mut manifest = Self::default();
+        for file in files {
+            let added = Self::read(&file).and_then(|more| manifest.merge(more));
+            added.map_err(|error| ManifestError::InDirectory {
+                path: file.display().to_string(),
+                problem: Box::new(error),
+            })?;
+        }
+        Ok(manifest)
+    }
+
+    fn merge(&mut self, more: Self) -> Result<(), ManifestError> {
+        for (name, entry) in more.modules {
+            if self.modules.contains_key(&name) {
+                let field = "a module of an earlier file".to_owned();
+                return Err(ManifestError::Duplicate { field, name });
+            }
+            self.modules.insert(name, entry);
+        }
+        Ok(())
+    }
+
+    fn read(path: &Path) -> Result<Self, ManifestError> {
         let unreadable = |reason: String| ManifestError::Unreadable {
-            path: path.to_owned(),
+            path: path.display().to_string(),
             reason,
         };
         let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
@@ -202,9 +270,10 @@ impl Manifest {
         }
     }
 
-    /// Rejects modules that are neither linked in nor available as a library. Logs each library
-    /// that is not opened.
-    pub fn check(&self, registry: &Registry) -> Result<(), ManifestError> {
+    /// The modules that are not linked in, each with its executable. Rejects those without one.
+    /// Logs each library that is not opened.
+    pub fn foreign(&self, registry: &Registry) -> Result<Vec<ForeignModule>, ManifestError> {
+        let mut foreign = Vec::new();
         for (name, entry) in &self.modules {
             let library = entry.library.to_string();
             if registry.knows(name) {
@@ -216,12 +285,40 @@ impl Manifest {
                 continue;
             }
             let name = name.clone();
-            return Err(match entry.library.path() {
-                Some(path) if path.exists() => ManifestError::Foreign { name, library },
-                _ => ManifestError::NoModule { name, library },
-            });
+            let program = entry.library.path().filter(|path| path.exists());
+            let Some(program) = program else {
+                let hint = nearest(&name, registry.names());
+                return Err(ManifestError::NoModule {
+                    name,
+                    hint,
+                    library,
+                });
+            };
+            if let Some(found) = not_executable(program) {
+                return Err(ManifestError::NotExecutable {
+                    name,
+                    library,
+                    found,
+                });
+            }
+            let program = std::path::absolute(program).unwrap_or_else(|_| program.to_owned());
+            foreign.push(ForeignModule { name, program });
         }
-        Ok(())
+        Ok(foreign)
+    }
+}
+
+/// Why this existing file cannot be started, if so. A library of Mesos often has an executable's mode.
+fn not_executable(path: &Path) -> Option<&'static str> {
+    let mode = std::fs::metadata(path).map(|data| (data.is_file(), data.permissions().mode()));
+    match mode {
+        _ if path.extension().is_some_and(|extension| extension == "so") => {
+            Some("a shared library")
+        }
+        Ok((false, _)) => Some("not a file"),
+        Ok((true, mode)) if mode & 0o111 == 0 => Some("a file without execute permission"),
+        Ok(_) => None,
+        Err(_) => Some("unreadable"),
     }
 }
 
@@ -412,20 +509,81 @@ mod tests {
 
     #[test]
     fn linked_in_module_takes_precedence_over_its_library() {
-        assert_eq!(Manifest::parse(FIXED).unwrap().check(&registry()), Ok(()));
-        let error = Manifest::parse(LOAD).unwrap().check(&registry());
+        let foreign = |text: &str| Manifest::parse(text).unwrap().foreign(&registry());
+        assert_eq!(foreign(FIXED), Ok(Vec::new()));
+        let error = foreign(LOAD);
         assert!(
             matches!(error, Err(ManifestError::NoModule { .. })),
             "{error:?}"
         );
-        let here = format!(
-            r#"{{"libraries":{{"file":"{}","modules":{{"name":"mine"}}}}}}"#,
-            env!("CARGO_MANIFEST_DIR")
+        let error = foreign(r#"{"libraries":{"modules":{"name":"fixd"}}}"#).unwrap_err();
+        let hint = "module `fixd` is not linked in (did you mean `fixed`?)";
+        assert!(error.to_string().contains(hint), "{error}");
+    }
+
+    #[test]
+    fn foreign_module_needs_an_executable() {
+        let directory = tempfile::tempdir().unwrap();
+        let foreign = |path: &Path| {
+            let file = path.display();
+            let text =
+                format!(r#"{{"libraries":{{"file":"{file}","modules":{{"name":"mine"}}}}}}"#);
+            Manifest::parse(&text).unwrap().foreign(&registry())
+        };
+        let refused = |path: &Path| foreign(path).unwrap_err().to_string();
+        assert!(refused(directory.path()).contains("is not a file: expected an executable"));
+        for (name, mode, found) in [
+            ("libmine.so", 0o755, "is a shared library"),
+            ("plain", 0o644, "is a file without execute permission"),
+            ("mine", 0o755, ""),
+        ] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            match found {
+                "" => {
+                    let name = "mine".to_owned();
+                    let program = path.clone();
+                    assert_eq!(foreign(&path), Ok(vec![ForeignModule { name, program }]));
+                }
+                _ => assert!(refused(&path).contains(found), "{}", refused(&path)),
+            }
+        }
+    }
+
+    #[test]
+    fn files_of_a_directory_are_read_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        };
+        write("2-load.json", LOAD);
+        write("1-fixed.json", FIXED);
+        write(".1-fixed.json.swp", "not JSON");
+        let manifest = Manifest::read_directory(directory.path()).unwrap();
+        assert_eq!(
+            manifest.modules().collect::<Vec<_>>(),
+            [
+                "org_apache_mesos_FixedResourceEstimator",
+                "org_apache_mesos_LoadQoSController"
+            ]
         );
-        let error = Manifest::parse(&here).unwrap().check(&registry());
+        write("3-fixed.json", FIXED);
+        let error = Manifest::read_directory(directory.path()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("3-fixed.json: --modules: a module of an earlier file is `org_"));
+        write("0-broken.json", "{");
+        let error = Manifest::read_directory(directory.path()).unwrap_err();
         assert!(
-            matches!(error, Err(ManifestError::Foreign { .. })),
-            "{error:?}"
+            error
+                .to_string()
+                .contains("0-broken.json: --modules is not")
+        );
+        let error = Manifest::read_directory(Path::new("/nowhere/at/all")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("--modules_dir: /nowhere/at/all:")
         );
     }
 

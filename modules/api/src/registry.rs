@@ -28,6 +28,9 @@ pub type AllocatorFactory =
 pub type IsolatorFactory =
     dyn Fn(&Node, &[&str], &Parameters) -> Result<IsolatorRef, ModuleError> + Send + Sync;
 
+/// Counters by name.
+type Counters = dyn Fn() -> BTreeMap<String, f64> + Send + Sync;
+
 /// The modules of one kind, each under one or more names.
 struct ModuleTable<F: ?Sized> {
     kind: ModuleKind,
@@ -68,6 +71,11 @@ impl<F: ?Sized> ModuleTable<F> {
             })
     }
 
+    /// Its kind, if it has a module of this name.
+    fn kind_of(&self, name: &str) -> Option<ModuleKind> {
+        self.names.contains_key(name).then_some(self.kind)
+    }
+
     /// All names of the module called `name`.
     fn aliases<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let first = self.names.get(name);
@@ -96,6 +104,7 @@ pub struct Registry {
     estimators: ModuleTable<Factory<ResourceEstimatorRef>>,
     controllers: ModuleTable<Factory<QosControllerRef>>,
     isolators: ModuleTable<IsolatorFactory>,
+    counters: Vec<Arc<Counters>>,
 }
 
 impl Default for Registry {
@@ -113,7 +122,24 @@ impl Registry {
             estimators: ModuleTable::new(ModuleKind::ResourceEstimator),
             controllers: ModuleTable::new(ModuleKind::QosController),
             isolators: ModuleTable::new(ModuleKind::Isolator),
+            counters: Vec::new(),
         }
+    }
+
+    /// Adds counters of modules to those of the service.
+    pub fn add_counters(
+        &mut self,
+        counters: impl Fn() -> BTreeMap<String, f64> + Send + Sync + 'static,
+    ) {
+        self.counters.push(Arc::new(counters));
+    }
+
+    /// The present counters of the modules.
+    pub fn counters(&self) -> BTreeMap<String, f64> {
+        self.counters
+            .iter()
+            .flat_map(|counters| counters())
+            .collect()
     }
 
     /// Adds an allocator under all these names. Its factory gets the configured sorter.
@@ -182,7 +208,7 @@ impl Registry {
         sorter: SorterRef,
         given: &Parameters,
     ) -> Result<AllocatorRef, ModuleError> {
-        self.allocators.find(name)?(node, sorter, given)
+        self.explained(self.allocators.find(name))?(node, sorter, given)
     }
 
     /// Starts the sorter of this name as a supervised actor.
@@ -192,7 +218,7 @@ impl Registry {
         name: &str,
         given: &Parameters,
     ) -> Result<SorterRef, ModuleError> {
-        self.sorters.find(name)?(node, given)
+        self.explained(self.sorters.find(name))?(node, given)
     }
 
     /// Starts the resource estimator of this name as a supervised actor.
@@ -202,7 +228,7 @@ impl Registry {
         name: &str,
         given: &Parameters,
     ) -> Result<ResourceEstimatorRef, ModuleError> {
-        self.estimators.find(name)?(node, given)
+        self.explained(self.estimators.find(name))?(node, given)
     }
 
     /// Starts the QoS controller of this name as a supervised actor.
@@ -212,7 +238,7 @@ impl Registry {
         name: &str,
         given: &Parameters,
     ) -> Result<QosControllerRef, ModuleError> {
-        self.controllers.find(name)?(node, given)
+        self.explained(self.controllers.find(name))?(node, given)
     }
 
     /// Starts the isolators of these names as supervised actors, in the order in which they were
@@ -225,7 +251,7 @@ impl Registry {
     ) -> Result<Vec<IsolatorRef>, ModuleError> {
         let mut chosen: Vec<(&str, Vec<&str>)> = Vec::new();
         for &name in names {
-            self.isolators.find(name)?;
+            self.explained(self.isolators.find(name))?;
             let first = self.isolators.names[name].as_str();
             match chosen.iter_mut().find(|(known, _)| *known == first) {
                 Some((_, own)) => own.push(name),
@@ -237,13 +263,45 @@ impl Registry {
         chosen.into_iter().map(start).collect()
     }
 
+    /// Adds the kind of the module to the error if there is one of another kind.
+    fn explained<T>(&self, found: Result<T, ModuleError>) -> Result<T, ModuleError> {
+        found.map_err(|error| match error {
+            ModuleError::Unknown { kind, name, known } => match self.kind_of(&name) {
+                Some(actual) => ModuleError::WrongKind {
+                    kind,
+                    name,
+                    actual,
+                    known,
+                },
+                None => ModuleError::Unknown { kind, name, known },
+            },
+            other => other,
+        })
+    }
+
+    /// The kind of the module of this name.
+    fn kind_of(&self, name: &str) -> Option<ModuleKind> {
+        let kind = self.allocators.kind_of(name);
+        kind.or_else(|| self.sorters.kind_of(name))
+            .or_else(|| self.estimators.kind_of(name))
+            .or_else(|| self.controllers.kind_of(name))
+            .or_else(|| self.isolators.kind_of(name))
+    }
+
     /// Whether a module of any kind has this name.
     pub fn knows(&self, name: &str) -> bool {
-        self.allocators.names.contains_key(name)
-            || self.sorters.names.contains_key(name)
-            || self.estimators.names.contains_key(name)
-            || self.controllers.names.contains_key(name)
-            || self.isolators.names.contains_key(name)
+        self.kind_of(name).is_some()
+    }
+
+    /// The names of all modules.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.allocators.names.keys();
+        let names = names
+            .chain(self.sorters.names.keys())
+            .chain(self.estimators.names.keys())
+            .chain(self.controllers.names.keys())
+            .chain(self.isolators.names.keys());
+        names.map(String::as_str)
     }
 
     /// The parameters of the module called `name`. The manifest may list it under any of its names.

@@ -31,7 +31,7 @@ use crate::output::error::{CliError, Outcome};
 use crate::service::expiry::{self, Expiry, Watched};
 use crate::service::images::{ImageFlags, ImagePlan};
 use crate::service::isolation::{AgentFacts, Isolation, IsolationFlags};
-use crate::service::master::modules;
+use crate::service::modules::ModulesFlags;
 use crate::service::reload;
 use crate::service::signals::Signals;
 use crate::service::{self, RunningService, Sockets};
@@ -74,9 +74,8 @@ pub struct AgentArgs {
     /// with REGION_AWARE get its offers
     #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
     domain: Option<Domain>,
-    /// Modules and their parameters: JSON, or a file of it
-    #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
-    modules: Option<Text>,
+    #[command(flatten)]
+    modules: ModulesFlags,
     /// Action on executors of an earlier process of this agent: `reconnect` continues with them,
     /// `cleanup` ends them, moves their checkpoints aside, and exits
     #[arg(long, env = "MESOS_RECOVER", value_enum, default_value_t = Recover::Reconnect)]
@@ -516,9 +515,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
         .map_err(|error| cannot(&error))?;
     let own = ::agent::counters(&started);
-    let counters = http_options
-        .metrics
-        .merged_with(http::system::metrics::with_traffic(own, &access.throttle));
+    let of_modules = http::CountersSource::immediate(move || registry.counters());
+    let own = http::system::metrics::with_traffic(own, &access.throttle).and(of_modules);
+    let counters = http_options.metrics.merged_with(own);
     let about = http::ServiceInfo {
         help: ::agent::HELP,
         node: node.clone(),
@@ -624,7 +623,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     settings.reconfiguration_policy = args.reconfiguration_policy.into();
     let plan = Plan {
         settings,
-        modules: modules(args.modules.as_ref())?,
+        modules: args.modules.read(&own_program()?)?,
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
         isolation: args.isolation.isolation(&absolute(&args.work_dir)?),

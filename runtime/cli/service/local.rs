@@ -25,6 +25,7 @@ use crate::service::agent::{self, AgentFlags};
 use crate::service::images::ImagePlan;
 use crate::service::isolation::Isolation;
 use crate::service::master::{self, GroupPlan, MasterFlags};
+use crate::service::modules::ModulesFlags;
 use crate::service::reload::{self, Reload};
 use crate::service::signals::Signals;
 use crate::service::{ServiceThread, free_port};
@@ -53,9 +54,8 @@ pub struct LocalArgs {
     /// ~/.local/state/meros/local]
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Modules and their parameters: JSON, or a file of it
-    #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
-    modules: Option<Text>,
+    #[command(flatten)]
+    modules: ModulesFlags,
     /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
     #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
     credentials: Option<PathBuf>,
@@ -92,8 +92,8 @@ pub struct Options {
     pub agent: AgentFlags,
     /// The isolators of a lone agent. Several agents of one machine cannot share a control group.
     pub isolation: Isolation,
-    /// `--modules`, for all services.
-    pub modules: Option<Text>,
+    /// The flags of modules, for all services.
+    pub modules: ModulesFlags,
     /// `--credentials`, for all services.
     pub credentials: Option<PathBuf>,
     /// The access flags, for all services.
@@ -128,7 +128,7 @@ impl Options {
             master,
             agent,
             isolation: Isolation::none(),
-            modules: None,
+            modules: ModulesFlags::default(),
             credentials: None,
             access: AccessFlags::default(),
             http_flags: HttpFlags::default(),
@@ -210,7 +210,7 @@ impl LocalCluster {
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
                 sorter: options.master.sorter.clone(),
-                modules: master::modules(options.modules.as_ref())?,
+                modules: options.modules.read(&options.program)?,
                 work_dir: work_dir.join(&name),
                 threads: options.threads,
                 keep_alive: transport::Options::default().keep_alive,
@@ -251,7 +251,7 @@ impl LocalCluster {
             });
             let plan = agent::Plan {
                 settings,
-                modules: master::modules(options.modules.as_ref())?,
+                modules: options.modules.read(&options.program)?,
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
                 isolation: options.isolation.clone(),

@@ -8,6 +8,7 @@
 //! | `expiry` | warnings about certificates that expire soon |
 //! | `local` | a whole cluster in this process |
 //! | `master` | the verb `meros master` |
+//! | `modules` | `--modules` and `--modules_dir` |
 //! | `reload` | certificates and access control files, read again without a restart |
 //! | `signals` | SIGINT, SIGTERM, SIGUSR1 and SIGHUP as futures |
 //! | `whitelist` | a file of hosts, read at the start and at each SIGHUP |
@@ -18,6 +19,7 @@ pub mod images;
 pub mod isolation;
 pub mod local;
 pub mod master;
+pub mod modules;
 pub mod reload;
 pub mod signals;
 pub mod whitelist;

@@ -138,7 +138,6 @@ const SORTER: Rule = Only(&["drf"], "use --sorter, for roles and frameworks alik
 const ALLOCATOR: &str = "a parameter of the allocator: name it in --modules";
 const RE2: Rule = Tunes("expressions have fixed bounds and run in linear time");
 const HOOKS: Rule = Refused("there are no hooks; remove it");
-const MODULES: Rule = Refused("modules are linked in: name their parameters in --modules");
 const FIREWALL: Rule = Refused("use --acls with `get_endpoints`");
 const CERTIFICATES: &str = "services prove themselves by certificates (`meros certs`)";
 
@@ -159,7 +158,6 @@ const BOTH: &[(&str, Rule)] = &[
     ),
     ("firewall_rules", FIREWALL),
     ("hooks", HOOKS),
-    ("modules_dir", MODULES),
 ];
 
 const MASTER: &[(&str, Rule)] = &[

@@ -29,6 +29,7 @@ use crate::flags::{
 use crate::on_this_thread;
 use crate::output::error::{CliError, Outcome};
 use crate::service::expiry::{self, Expiry, Watched};
+use crate::service::modules::ModulesFlags;
 use crate::service::reload;
 use crate::service::signals::Signals;
 use crate::service::whitelist::{self, Whitelist};
@@ -69,9 +70,8 @@ pub struct MasterArgs {
     /// a removed host continue
     #[arg(long, env = "MESOS_WHITELIST", value_name = "FILE")]
     whitelist: Option<String>,
-    /// Modules and their parameters: JSON, or a file of it
-    #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
-    modules: Option<Text>,
+    #[command(flatten)]
+    modules: ModulesFlags,
     #[command(flatten)]
     flags: MasterFlags,
     /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
@@ -244,26 +244,6 @@ fn set<T>(field: &mut T, given: Option<T>) {
     if let Some(value) = given {
         *field = value;
     }
-}
-
-/// The linked-in modules, and the operator's parameters for them.
-pub fn modules(given: Option<&Text>) -> Outcome<(Registry, Manifest)> {
-    let registry = ::modules::registry();
-    let manifest = given.map(|Text(text)| Manifest::parse(text)).transpose();
-    let manifest = manifest.map_err(|error| {
-        CliError::usage(format!(
-            "--modules: {}",
-            crate::output::error::chain(&error)
-        ))
-    })?;
-    let manifest = manifest.unwrap_or_default();
-    manifest.check(&registry).map_err(|error| {
-        CliError::usage(format!(
-            "--modules: {}",
-            crate::output::error::chain(&error)
-        ))
-    })?;
-    Ok((registry, manifest))
 }
 
 /// The inputs of a master's start.
@@ -562,7 +542,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         },
         allocator: args.flags.allocator.clone(),
         sorter: args.flags.sorter.clone(),
-        modules: modules(args.modules.as_ref())?,
+        modules: args.modules.read(&crate::service::agent::own_program()?)?,
         work_dir: args.work_dir,
         threads: args.threads.threads,
         keep_alive: args.keep_alive.link_keep_alive,
