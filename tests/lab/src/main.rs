@@ -51,6 +51,11 @@ enum Verb {
     /// Starts executors on behalf of an agent of this process
     #[command(hide = true, name = "executor-zygote")]
     ExecutorZygote,
+    /// The foreign module of `bench modules`
+    #[command(hide = true, name = bench::modules::MODULE)]
+    BenchModule {
+        program: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -66,6 +71,9 @@ fn main() -> ExitCode {
     };
     if let Verb::ExecutorZygote = cli.verb {
         return agent::zygote::main();
+    }
+    if let Verb::BenchModule { .. } = cli.verb {
+        return bench::modules::serve();
     }
     match perform(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,7 +99,8 @@ fn perform(cli: Cli) -> Outcome {
             meros::restrict_umask();
             bench::run(args, Signals::take(Hangup::Stops)?)
         }
-        Verb::ExecutorZygote => Ok(()), // Handled before any thread began.
+        // Handled before any thread began.
+        Verb::ExecutorZygote | Verb::BenchModule { .. } => Ok(()),
     }
 }
 

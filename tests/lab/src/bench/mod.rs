@@ -16,6 +16,7 @@
 //! | `idle` | the cost of an idle agent, and of an idle master |
 //! | `launch` | real tasks, beside a bare loop of process launches |
 //! | `messages` | messages between actors, on one thread and over QUIC |
+//! | `modules` | questions to modules in other processes |
 //! | `offers` | the rate of offers |
 //! | `polled` | launches while clients poll a page, and the hidden verb `readers-part` |
 //! | `process` | the processes of a measurement and their usage |
@@ -31,6 +32,7 @@ mod http;
 mod idle;
 mod launch;
 mod messages;
+pub mod modules;
 mod offers;
 mod polled;
 mod process;
@@ -68,6 +70,8 @@ pub enum BenchArgs {
     Corrections(containers::corrections::CorrectionsArgs),
     /// Rate of messages between actors
     Messages(messages::MessagesArgs),
+    /// Time of a question to a foreign module
+    Modules(modules::ModulesArgs),
     /// Cost of an idle cluster
     Idle(idle::IdleArgs),
     /// Cost of many connections
@@ -276,6 +280,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
             BenchArgs::Corrections(args) => containers::corrections::run(&args).await,
             // Its runtimes are on threads of its own.
             BenchArgs::Messages(args) => join(move || messages::run(&args)),
+            BenchArgs::Modules(args) => join(move || modules::run(&args)),
             BenchArgs::Idle(args) => idle::run(&args).await,
             BenchArgs::Connections(args) => connections::run(&args).await,
             BenchArgs::Registry(args) => registry::run(&args).await,
