@@ -203,7 +203,7 @@ impl Module {
         }
         self.version = FileVersion::of(&self.plan.program);
         let started = ModuleProcess::start(&self.plan.program, self.plan.starter.as_ref());
-        let process = match started {
+        let mut process = match started {
             Ok(process) => process,
             Err(error) => return self.failed(None, format!("it cannot be started: {error}"), ctx),
         };

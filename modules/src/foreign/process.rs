@@ -38,7 +38,8 @@ pub struct Starter {
 #[derive(Debug)]
 pub(super) struct ModuleProcess {
     child: Child,
-    directory: TempDir,
+    /// Until it is connected, so that an agent that is killed leaves none behind.
+    directory: Option<TempDir>,
     is_killed: bool,
 }
 
@@ -68,16 +69,18 @@ impl ModuleProcess {
             .spawn()?;
         Ok(Self {
             child,
-            directory,
+            directory: Some(directory),
             is_killed: false,
         })
     }
 
     /// Connects once it listens. Waits as long as it runs: the caller bounds that.
-    pub(super) async fn connect(&self, clock: &Clock) -> Result<UnixStream, String> {
+    pub(super) async fn connect(&mut self, clock: &Clock) -> Result<UnixStream, String> {
+        let socket = self.directory.as_ref().map(socket).unwrap_or_default();
         loop {
             // Otherwise it does not listen yet.
-            if let Ok(stream) = UnixStream::connect(socket(&self.directory)).await {
+            if let Ok(stream) = UnixStream::connect(&socket).await {
+                self.directory = None;
                 return Ok(stream);
             }
             if self.has_ended() {
