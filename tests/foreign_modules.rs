@@ -304,6 +304,7 @@ fn worked_estimator_lends_a_share_of_unused_cpus() {
             tasks: Vec::new(),
             statistics: Some(statistics),
             throttle: Throttle::default(),
+            objectives: Vec::new(),
         };
         let usage = ResourceUsage {
             total: "cpus:4".parse().expect("resources"),

@@ -55,7 +55,7 @@ mod tests {
             InitializeRequest InitializeResponse Parameter EstimateRequest EstimateResponse
             CorrectionsRequest CorrectionsResponse QoSCorrection QoSCorrectionTarget
             QoSCorrectionThrottle ResourceUsage ResourceUsageExecutor ResourceUsageExecutorTask
-            ResourceUsageExecutorThrottle ExecutorInfo FrameworkID ExecutorID ContainerID TaskID
+            ResourceUsageExecutorThrottle ResourceUsageExecutorObjective ExecutorInfo FrameworkID ExecutorID ContainerID TaskID
             Resource ValueScalar ValueRanges ValueRange ValueSet ResourceRevocableInfo
             ResourceRevocableInfoThrottleInfo ResourceReservationInfo ResourceStatistics
             PressureStatistics

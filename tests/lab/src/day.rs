@@ -179,6 +179,7 @@ fn trace(seed: u64, number: u32, interval: u32) -> Option<Trace> {
                 framework_id: framework_id.clone(),
                 executor_id: executor_id.clone(),
                 executor_name: String::new(),
+                objectives: Vec::new(),
                 is_command: false,
                 container_id: one.id.clone(),
                 allocated: allocated.clone(),

@@ -27,6 +27,18 @@ messages! {
         5 tasks: Vec<ResourceUsageExecutorTask>,
         /// How it is throttled now. Specific to Meros: clients of Mesos skip it.
         1000 throttle: Option<ResourceUsageExecutorThrottle>,
+        /// The measured objectives of its tasks. Specific to Meros, too.
+        1001 objectives: Vec<ResourceUsageExecutorObjective>,
+    }
+
+    /// An objective of a task, and the newest value of it.
+    ResourceUsageExecutorObjective {
+        /// As in the label `meros.sla`.
+        1 objective: String,
+        /// In the unit of the objective.
+        2 value: f64,
+        /// In seconds since 1970-01-01 UTC.
+        3 timestamp: f64,
     }
 
     /// What a throttled container may use, in thousandths. An absent field is not throttled.

@@ -91,6 +91,7 @@ fn usage(executors: u16) -> Result<ResourceUsage> {
                 ..ResourceStatistics::default()
             }),
             throttle: Throttle::default(),
+            objectives: Vec::new(),
         })
     };
     Ok(ResourceUsage {

@@ -2,8 +2,8 @@
 
 use protocol::QosCorrection;
 use protocol::usage::{
-    BlockOperations, BlockStatistics, ExecutorUsage, NetworkStatistics, Pressure,
-    ResourceStatistics, ResourceUsage, Throttle, Traffic,
+    BlockOperations, BlockStatistics, ExecutorUsage, NetworkStatistics, Objective, Pressure,
+    ResourceStatistics, ResourceUsage, TaskObjective, Throttle, Traffic,
 };
 use resources::{Invalid, Resources};
 use runtime::Timestamp;
@@ -14,7 +14,10 @@ use crate::schema::agent::module::{
     CorrectionsResponse, EstimateResponse, QoSCorrection, QoSCorrectionTarget,
     QoSCorrectionThrottle, QoSCorrectionType,
 };
-use crate::schema::{self, ExecutorInfo, ExecutorInfoType, ResourceUsageExecutorThrottle};
+use crate::schema::{
+    self, ExecutorInfo, ExecutorInfoType, ResourceUsageExecutorObjective,
+    ResourceUsageExecutorThrottle,
+};
 
 impl From<&ResourceUsage> for schema::ResourceUsage {
     fn from(usage: &ResourceUsage) -> Self {
@@ -59,6 +62,7 @@ impl From<&ExecutorUsage> for schema::ResourceUsageExecutor {
             throttle: Some(usage.throttle)
                 .filter(|throttle| !throttle.is_none())
                 .map(Into::into),
+            objectives: usage.objectives.iter().map(Into::into).collect(),
         }
     }
 }
@@ -84,6 +88,37 @@ impl TryFrom<&schema::ResourceUsageExecutor> for ExecutorUsage {
             tasks: each("tasks", &usage.tasks, task)?,
             statistics: usage.statistics.as_deref().map(Into::into),
             throttle: usage.throttle.as_ref().map(Into::into).unwrap_or_default(),
+            objectives: all("objectives", &usage.objectives)?,
+        })
+    }
+}
+
+/// The cast saturates.
+fn timestamp(seconds: f64) -> Timestamp {
+    Timestamp::from_nanos((seconds * 1e9).round() as u64)
+}
+
+impl From<&TaskObjective> for ResourceUsageExecutorObjective {
+    fn from(measured: &TaskObjective) -> Self {
+        Self {
+            objective: measured.objective.to_string(),
+            value: measured.value,
+            timestamp: measured.at.as_secs_f64(),
+        }
+    }
+}
+
+impl TryFrom<&ResourceUsageExecutorObjective> for TaskObjective {
+    type Error = Invalid;
+
+    fn try_from(measured: &ResourceUsageExecutorObjective) -> Result<Self, Invalid> {
+        let expected = "`latency:MILLISECONDS` or `progress:PER_SECOND`";
+        let objective = Objective::parse(&measured.objective);
+        let invalid = || Invalid::new("objective", &measured.objective, expected);
+        Ok(Self {
+            objective: objective.ok_or_else(invalid)?,
+            value: measured.value,
+            at: timestamp(measured.timestamp),
         })
     }
 }
@@ -183,7 +218,8 @@ impl From<&schema::ResourceStatistics> for ResourceStatistics {
             shown.net_tx_dropped,
         );
         Self {
-            timestamp: Timestamp::from_nanos((shown.timestamp * 1e9).round() as u64),
+            timestamp: timestamp(shown.timestamp),
+            pressure_directory: None,
             processes: shown.processes.unwrap_or_default(),
             threads: shown.threads.unwrap_or_default(),
             cpus_user_time_secs: shown.cpus_user_time_secs.unwrap_or_default(),
@@ -328,6 +364,7 @@ impl TryFrom<&QoSCorrection> for QosCorrection {
                 some("container_id", target.container_id.as_ref())?,
             ))
         };
+        let reason = correction.reason.clone().unwrap_or_default();
         Ok(match correction.r#type {
             QoSCorrectionType::Kill => {
                 let given = need("kill", correction.kill.as_deref(), expected)?;
@@ -336,6 +373,7 @@ impl TryFrom<&QoSCorrection> for QosCorrection {
                     framework_id,
                     executor_id,
                     container_id,
+                    reason,
                 }
             }
             QoSCorrectionType::Throttle => {
@@ -347,6 +385,7 @@ impl TryFrom<&QoSCorrection> for QosCorrection {
                     executor_id,
                     container_id,
                     degree: (&given.degree).into(),
+                    reason,
                 }
             }
             QoSCorrectionType::Restore => {
@@ -356,6 +395,7 @@ impl TryFrom<&QoSCorrection> for QosCorrection {
                     framework_id,
                     executor_id,
                     container_id,
+                    reason,
                 }
             }
             QoSCorrectionType::Unknown => {
@@ -376,6 +416,7 @@ impl From<&QosCorrection> for QoSCorrection {
         };
         let of = |r#type| Self {
             r#type,
+            reason: Some(correction.reason().to_owned()).filter(|reason| !reason.is_empty()),
             ..Self::default()
         };
         match correction {
@@ -441,6 +482,11 @@ mod tests {
             tasks: vec![TaskId::new("t").unwrap()],
             statistics,
             throttle,
+            objectives: vec![TaskObjective {
+                objective: Objective::LatencyMillis(2.5),
+                value: 3.25,
+                at: Timestamp::from_nanos(2_500_000_000),
+            }],
         };
         let throttle = Throttle {
             cpu: Some(500),
@@ -473,17 +519,20 @@ mod tests {
                 framework_id: framework_id.clone(),
                 executor_id: executor_id.clone(),
                 container_id: None,
+                reason: "it is too busy".to_owned(),
             },
             QosCorrection::Throttle {
                 framework_id: framework_id.clone(),
                 executor_id: executor_id.clone(),
                 container_id: container_id.clone(),
                 degree,
+                reason: String::new(),
             },
             QosCorrection::Restore {
                 framework_id,
                 executor_id,
                 container_id,
+                reason: String::new(),
             },
         ] {
             let message = QoSCorrection::from(&correction);

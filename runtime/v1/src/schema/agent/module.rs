@@ -55,6 +55,8 @@ messages! {
         /// Specific to Meros, as the next.
         1000 throttle: Option<Box<QoSCorrectionThrottle>>,
         1001 restore: Option<Box<QoSCorrectionTarget>>,
+        /// For operators. Specific to Meros.
+        1002 reason: Option<String>,
     }
 
     /// The executor to correct. Without a container its current one.

@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use protocol::task::check::{CheckKind, CheckTiming};
 use protocol::text::reserved_labels::THROTTLE;
-use protocol::{CheckInfo, CheckKind, CheckTiming, CommandInfo, TaskInfo, TaskState, TaskStatus};
+use protocol::{CheckInfo, CommandInfo, TaskInfo, TaskState, TaskStatus};
 use resources::{Resources, Revocable};
 use serde_json::{Value, json};
 
@@ -50,10 +51,9 @@ struct Step {
 
 /// `meros-lab bench corrections`. Needs root.
 pub async fn run(args: &CorrectionsArgs) -> Result {
-    let load: f64 = { std::fs::read_to_string("/proc/loadavg")?.split_whitespace() }
-        .nth(1)
-        .ok_or("/proc/loadavg has no second average")?
-        .parse()?;
+    let averages = std::fs::read_to_string("/proc/loadavg")?;
+    let five = averages.split_whitespace().nth(1);
+    let load: f64 = five.ok_or("/proc/loadavg has no second average")?.parse()?;
     let threshold = format!("{:.2}", load + LOAD_RISE);
     let restored = ("restore_after", "1secs".to_owned());
     let steps = [
@@ -100,14 +100,14 @@ pub async fn run(args: &CorrectionsArgs) -> Result {
 fn with_objective(task: &mut TaskInfo) {
     let objective = ("meros.sla".to_owned(), "latency:0.001".to_owned());
     task.labels.extend([objective]);
-    task.check = Some(CheckInfo {
+    task.check = Some(Box::new(CheckInfo {
         kind: CheckKind::Command(CommandInfo::program("/bin/true", [])),
         timing: CheckTiming {
             delay: Duration::ZERO,
             interval: Duration::from_secs(1),
             ..CheckTiming::default()
         },
-    });
+    }));
 }
 
 async fn measure(args: &CorrectionsArgs, step: &Step) -> Result<Vec<f64>> {
@@ -177,5 +177,5 @@ fn is_running(status: &TaskStatus) -> bool {
 }
 
 fn is_throttled(status: &TaskStatus) -> bool {
-    status.labels.get(THROTTLE).is_some()
+    status.labels.contains_key(THROTTLE)
 }
