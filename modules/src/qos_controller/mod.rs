@@ -195,7 +195,10 @@ impl<P: QosPolicy> QosController<P> {
                 false => ctx.cancel(waiting),
             }
         }
-        for trigger in wanted.into_iter().take(WATCHED_MAX) {
+        for trigger in wanted {
+            if self.watched.len() >= WATCHED_MAX {
+                break;
+            }
             if !self.watched.contains_key(&trigger) {
                 self.wait(trigger, None, ctx);
             }

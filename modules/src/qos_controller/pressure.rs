@@ -335,7 +335,7 @@ mod tests {
             }
             let now = Instant::default() + Duration::from_secs(u64::from(self.seconds));
             let corrections = self.policy.corrections(&self.usage, now);
-            let mut told = Vec::new();
+            let mut said = Vec::new();
             for correction in corrections {
                 let (_, executor_id, _) = correction.target();
                 let executors = &mut self.usage.executors;
@@ -343,7 +343,7 @@ mod tests {
                     .iter()
                     .position(|one| one.executor_id == *executor_id);
                 let index = index.unwrap();
-                told.push(match &correction {
+                said.push(match &correction {
                     QosCorrection::Kill { .. } => format!("kill {executor_id}"),
                     QosCorrection::Restore { .. } => {
                         executors[index].throttle = Throttle::default();
@@ -358,7 +358,7 @@ mod tests {
                     executors.remove(index);
                 }
             }
-            told.join("; ")
+            said.join("; ")
         }
     }
 
@@ -442,9 +442,9 @@ mod tests {
         }
         assert_eq!(agent.next(0.15, 0.0), "", "between both, nothing changes");
         let calm: Vec<String> = (0..70).map(|_| agent.next(0.01, 0.0)).collect();
-        let told = calm.iter().enumerate().filter(|(_, told)| !told.is_empty());
-        let told: Vec<_> = told.map(|(second, told)| (second, told.as_str())).collect();
-        assert_eq!(told, [(30, "batch: cpu 50%"), (60, "restore batch")]);
+        let said = calm.iter().enumerate().filter(|(_, said)| !said.is_empty());
+        let said: Vec<_> = said.map(|(second, said)| (second, said.as_str())).collect();
+        assert_eq!(said, [(30, "batch: cpu 50%"), (60, "restore batch")]);
     }
 
     #[test]

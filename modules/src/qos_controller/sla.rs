@@ -3,16 +3,17 @@
 //!
 //! A missed objective is no proof of interference. Neighbours are throttled by a step on trial: if
 //! the objective is then met, or clearly nearer, they were a cause, and the steps go on. If two
-//! steps change nothing, all are lifted and left in peace for a while. A met objective lifts the
+//! steps change nothing, all are lifted, and the next trial comes later. A met objective lifts the
 //! steps again, one after the other; a step that was lifted too early is taken back, and the next
-//! try comes later. Compares medians of the values since the last step: single ones are noise.
-//! Throttles CPUs and io, never memory, and never kills.
+//! try comes later. Compares medians of the values since the last step: single ones are noise. The
+//! task with the lowest median counts. Throttles CPUs and io, never memory, and never kills.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::{ModuleError, Parameters};
 use protocol::usage::Throttle;
-use protocol::{ExecutorUsage, QosCorrection, ResourceUsage};
+use protocol::{ContainerId, ExecutorUsage, QosCorrection, ResourceUsage};
 use runtime::{Instant, Timestamp};
 
 use super::QosPolicy;
@@ -28,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 /// Values since the last step that a judgement needs.
 const VALUES_MIN: usize = 3;
-/// Values that are kept; a judgement uses the newest.
+/// Values that are kept of a task; a judgement uses the newest.
 const VALUES_MAX: usize = 32;
 /// The factor by which an attainment must rise to be better.
 const BETTER: f64 = 1.05;
@@ -36,6 +37,8 @@ const BETTER: f64 = 1.05;
 const TRIAL_STEPS: u32 = 2;
 /// Steps to the strongest degree.
 const STEPS_MAX: u32 = 5;
+/// Time without a new value of any task after which nothing is throttled for objectives.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(300);
 /// Times that the pause before a step back may double.
 const DOUBLED_MAX: u32 = 4;
 
@@ -92,10 +95,30 @@ pub struct SlaPolicy {
     doubled: u32,
     /// Whether the last change was a step back.
     is_relaxed: bool,
-    /// The newest value that was seen.
-    seen: Timestamp,
-    /// Attainments since the last change, of the task that is farthest from its objective.
+    /// The objectives of each regular executor, by their places in its list.
+    measured: BTreeMap<(ContainerId, usize), Attainments>,
+    /// When a new value was seen last.
+    measured_at: Option<Instant>,
+}
+
+/// The values of one objective.
+#[derive(Clone, Debug, Default)]
+struct Attainments {
+    /// The time of the newest.
+    at: Option<Timestamp>,
+    /// Those since the last change.
     values: Vec<f64>,
+}
+
+impl Attainments {
+    fn median(&self) -> Option<f64> {
+        if self.values.len() < VALUES_MIN {
+            return None;
+        }
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
 }
 
 impl SlaPolicy {
@@ -108,48 +131,54 @@ impl SlaPolicy {
             changed_at: None,
             doubled: 0,
             is_relaxed: false,
-            seen: Timestamp::default(),
-            values: Vec::new(),
+            measured: BTreeMap::new(),
+            measured_at: None,
         }
     }
 
-    /// Adds the values of a report that are new.
-    fn observe(&mut self, usage: &ResourceUsage) {
+    /// Adds the values of a report that are new, and forgets the objectives of ended executors.
+    fn observe(&mut self, usage: &ResourceUsage, now: Instant) {
+        let mut before = std::mem::take(&mut self.measured);
         let regular = usage.executors.iter().filter(|one| !one.is_revocable());
-        let all = regular.flat_map(|one| &one.objectives);
-        let new: Vec<_> = all.filter(|one| one.at > self.seen).collect();
-        let Some(newest) = new.iter().map(|one| one.at).max() else {
-            return;
-        };
-        self.seen = newest;
-        let worst = new
-            .iter()
-            .map(|one| one.attainment())
-            .min_by(f64::total_cmp);
-        if self.values.len() == VALUES_MAX {
-            self.values.remove(0);
+        for executor in regular {
+            for (place, measured) in executor.objectives.iter().enumerate() {
+                let key = (executor.container_id.clone(), place);
+                let mut own = before.remove(&key).unwrap_or_default();
+                if own.at != Some(measured.at) {
+                    if own.values.len() == VALUES_MAX {
+                        own.values.remove(0);
+                    }
+                    own.values.push(measured.attainment());
+                    own.at = Some(measured.at);
+                    self.measured_at = Some(now);
+                }
+                self.measured.insert(key, own);
+            }
         }
-        self.values.extend(worst);
     }
 
-    /// The median attainment since the last change, once it is known well enough.
+    /// Whether an objective has been measured recently.
+    fn is_known(&self, now: Instant) -> bool {
+        let last = self.measured_at.filter(|_| !self.measured.is_empty());
+        last.is_some_and(|last| now - last < UNKNOWN_AFTER)
+    }
+
+    /// The median attainment since the last change of the task that is farthest from its
+    /// objective, once one is known well enough.
     fn attainment(&self, now: Instant) -> Option<f64> {
         let settled = self
             .changed_at
             .is_none_or(|at| now - at >= self.settings.settle);
-        if !settled || self.values.len() < VALUES_MIN {
-            return None;
-        }
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
+        let all = self.measured.values().filter_map(Attainments::median);
+        all.min_by(f64::total_cmp).filter(|_| settled)
     }
 
     fn change(&mut self, phase: Phase, steps: u32, now: Instant) {
         self.is_relaxed = steps < self.steps;
         (self.phase, self.steps) = (phase, steps);
         self.changed_at = Some(now);
-        self.values.clear();
+        let all = self.measured.values_mut();
+        all.for_each(|one| one.values.clear());
     }
 
     /// Decides the next step by the attainment since the last one.
@@ -218,13 +247,17 @@ impl QosPolicy for SlaPolicy {
     }
 
     fn corrections(&mut self, usage: &ResourceUsage, now: Instant) -> Vec<QosCorrection> {
-        self.observe(usage);
+        self.observe(usage, now);
         let is_lent = |one: &&ExecutorUsage| !one.allocated.throttleable().is_empty();
         let lent: Vec<&ExecutorUsage> = usage.executors.iter().filter(is_lent).collect();
         if lent.is_empty() {
             // Others are tried anew.
             self.change(Phase::Watching, 0, now);
             return Vec::new();
+        }
+        let is_known = self.is_known(now);
+        if !is_known && self.phase != Phase::Watching {
+            self.change(Phase::Watching, 0, now);
         }
         let attainment = self.attainment(now);
         if let Some(attainment) = attainment {
@@ -236,6 +269,7 @@ impl QosPolicy for SlaPolicy {
             }
             (Phase::Cleared(_), _) => "trial: no effect on the objective".to_owned(),
             (_, Some(part)) => format!("{:.0}% of the objective", part * 100.0),
+            (_, None) if !is_known => "no objective is measured".to_owned(),
             (_, None) => "as its neighbours".to_owned(),
         };
         let degree = self.degree();
@@ -313,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn innocent_neighbour_is_lifted_and_left_in_peace() {
+    fn innocent_neighbour_is_lifted_until_the_next_trial() {
         let changes = run(700, |_, _| 90.0);
         let expected = [
             "3: 500",
@@ -333,6 +367,63 @@ mod tests {
     fn partial_relief_throttles_to_the_end() {
         let changes = run(60, |_, part| 60.0 + 40.0 * part);
         assert_eq!(changes, ["3: 500", "8: 250", "13: 125", "18: 62", "23: 50"]);
+    }
+
+    /// The thousandths of the CPUs that the neighbour may use after each report.
+    fn degrees(policy: &mut SlaPolicy, usage: &mut ResourceUsage, seconds: &[u64]) -> Vec<u16> {
+        let mut degree = |second: &u64| {
+            let now = Instant::default() + Duration::from_secs(*second);
+            for correction in policy.corrections(usage, now) {
+                let neighbour = usage.executors.last_mut().unwrap();
+                neighbour.throttle = match correction {
+                    QosCorrection::Throttle { degree, .. } => degree,
+                    _ => Throttle::default(),
+                };
+            }
+            let neighbour = usage.executors.last().unwrap();
+            neighbour.throttle.cpu.unwrap_or(1000)
+        };
+        seconds.iter().map(&mut degree).collect()
+    }
+
+    fn measured(attainment: f64, second: u64) -> TaskObjective {
+        TaskObjective {
+            objective: Objective::ProgressPerSecond(100.0),
+            value: 100.0 * attainment,
+            at: Timestamp::from_nanos(second * 1_000_000_000),
+        }
+    }
+
+    #[test]
+    fn neighbour_is_restored_when_nothing_is_measured_any_more() {
+        for ends in [true, false] {
+            let mut policy = SlaPolicy::new(SlaSettings::from_parameters(&given()).unwrap());
+            let mut usage = usage("web:cpus:4 batch:cpus*:2");
+            for second in 1..=3 {
+                usage.executors[0].objectives = vec![measured(0.5, second)];
+                degrees(&mut policy, &mut usage, &[second]);
+            }
+            assert_eq!(degrees(&mut policy, &mut usage, &[4]), [500]);
+            if ends {
+                usage.executors[0].objectives.clear();
+                assert_eq!(degrees(&mut policy, &mut usage, &[5]), [1000]);
+            } else {
+                assert_eq!(degrees(&mut policy, &mut usage, &[302, 303]), [500, 1000]);
+            }
+        }
+    }
+
+    #[test]
+    fn task_that_is_measured_rarely_counts_like_the_others() {
+        let mut policy = SlaPolicy::new(SlaSettings::from_parameters(&given()).unwrap());
+        let mut usage = usage("api:cpus:2 web:cpus:2 batch:cpus*:2");
+        let mut found = Vec::new();
+        for second in 1..=20 {
+            usage.executors[0].objectives = vec![measured(1.2, second)];
+            usage.executors[1].objectives = vec![measured(0.5, second / 10 * 10)];
+            found.extend(degrees(&mut policy, &mut usage, &[second]));
+        }
+        assert_eq!((found[18], found[19]), (1000, 500), "its third value");
     }
 
     #[test]

@@ -97,8 +97,13 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let event = event.next().await.unwrap();
-            event.next().await.unwrap();
+            let fires = async {
+                let event = event.next().await.unwrap();
+                event.next().await.unwrap();
+            };
+            let patience = std::time::Duration::from_secs(60);
+            let fired = runtime::Clock::real().timeout(patience, fires).await;
+            fired.expect("the processes wait all the time");
         });
         drop(group);
         process.wait().unwrap();

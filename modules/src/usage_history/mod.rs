@@ -17,7 +17,7 @@ use pressure::Waiting;
 const ELAPSED_MIN: Duration = Duration::from_millis(500);
 /// For how long an unchanged measurement may be the earlier one with a new time: isolators keep the
 /// statistics of a container without CPU use a little shorter.
-pub const UNCHANGED_MAX: Duration = Duration::from_secs(11);
+pub const UNCHANGED_MAX: Duration = Duration::from_secs(9);
 const MEGABYTE: f64 = 1024.0 * 1024.0;
 
 /// The averages of one container between two measurements.
@@ -251,6 +251,6 @@ mod tests {
         assert_eq!(at(2.0, 1.0), None);
         assert_eq!(at(5.0, 1.0), None);
         assert_eq!(at(6.0, 3.5), Some((5.0, 0.5)), "over the whole time");
-        assert_eq!(at(17.0, 3.5), Some((11.0, 0.0)), "it was idle");
+        assert_eq!(at(15.0, 3.5), Some((9.0, 0.0)), "it was idle");
     }
 }

@@ -240,7 +240,9 @@ pub fn run(args: DayArgs) -> Outcome {
             .map(|first| scope.spawn(move || part(first)))
             .collect();
         let joined = started.into_iter().map(|thread| thread.join());
-        joined.flatten().collect()
+        joined
+            .map(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     let mut sums = Sums::default();
     for part in parts {

@@ -140,7 +140,7 @@ impl OpenFiles {
     }
 
     /// The last statistics of a container, if it has used no CPU time since: its control file has
-    /// this text again. After ten seconds they are out of date: the processes may wait for a disk,
+    /// this text again. After eight seconds they are out of date: the processes may wait for a disk,
     /// and the kernel may have reclaimed memory.
     pub fn unchanged(
         &mut self,

@@ -279,7 +279,7 @@ fn statistics_are_read_again_after_a_container_has_run() {
             assert_eq!(statistics.mem_pressure, found, "{ticks} {micros}");
             assert_eq!(statistics.timestamp, node.clock().wall());
         }
-        node.clock().sleep(Duration::from_secs(5)).await;
+        node.clock().sleep(Duration::from_secs(8)).await;
         let measured = now(8, 6_000_000).await.unwrap();
         assert_eq!(measured[&id("c")].mem_pressure, some(6.0), "it only waits");
     });

@@ -1,4 +1,4 @@
-//! `meros-lab bench oversubscription`: what idle CPUs that are lent give, and what they cost.
+//! `meros-lab bench oversubscription`: the work that lent CPUs do, and the latency that it costs.
 //!
 //! A server with a varying load has all CPUs of an agent. Best-effort tasks take what the agent
 //! lends: nothing, a fixed amount, or the usage slack with the QoS controller `pressure`. Each
