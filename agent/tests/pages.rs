@@ -389,6 +389,38 @@ fn each_page_checks_the_acls_of_mesos() {
     });
 }
 
+#[test]
+fn corrections_show_no_hidden_tasks() {
+    let kill = protocol::usage::QosCorrection::Kill {
+        framework_id: framework_id(),
+        executor_id: protocol::ExecutorId::new("the-task").unwrap(),
+        container_id: None,
+        reason: "load".to_owned(),
+    };
+    let options = FixtureOptions {
+        // The first round precedes the task.
+        controller: FakeModule::new([], [Ok(vec![]), Ok(vec![kill])]),
+        ..FixtureOptions::default()
+    };
+    world(options, |world| async move {
+        let mut lent = shell("the-task");
+        lent.resources += &revocable("cpus:1");
+        world.master.run(vec![lent]);
+        for _ in 0..3 {
+            world.advance(10).await;
+        }
+        let routes = routes(&world);
+        for (hidden, tasks) in [(&[][..], 1), (&[Action::ViewTasks], 0)] {
+            world.acls.replace(lists(true, hidden, "NONE"));
+            let (_, text) = ask(&routes, &get("/oversubscription"), "").await;
+            let page: Value = serde_json::from_str(&text).unwrap();
+            let correction = &page["corrections"][0];
+            assert_eq!(correction["reason"], "load", "{page}");
+            assert_eq!(correction["tasks"].as_array().map(Vec::len), Some(tasks));
+        }
+    });
+}
+
 /// SPEC 3.9: Mesos serves every page below the name of its process.
 // Covers 5.11 Endpoints of agents.
 #[test]

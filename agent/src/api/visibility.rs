@@ -3,7 +3,7 @@
 //! Pure. Reduces a survey of the containers to the visible ones, so every page made of it is
 //! filtered. Totals of the agent are not filtered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use authority::{Acls, Action, Approver, Forbidden, Subject};
@@ -63,8 +63,8 @@ pub(crate) fn visible(
     survey
 }
 
-/// Drops corrections of executors that the subject may not see, or that are forgotten, unless it
-/// may see all.
+/// Drops corrections of executors that the subject may not see, or that are forgotten, and such
+/// tasks, unless it may see all.
 pub(crate) fn retain_visible_corrections(
     corrections: &mut Vec<CorrectionView>,
     survey: ContainersView,
@@ -82,10 +82,19 @@ pub(crate) fn retain_visible_corrections(
     }
     let survey = visible(survey, acls, subject);
     let past = survey.completed.iter().map(AsRef::as_ref);
-    let shown: BTreeSet<&ContainerId> = { survey.containers.iter().chain(past) }
-        .map(|container| &container.id)
+    let shown: BTreeMap<&ContainerId, &ContainerView> = { survey.containers.iter().chain(past) }
+        .map(|container| (&container.id, container))
         .collect();
-    corrections.retain(|one| shown.contains(&one.container_id));
+    corrections.retain_mut(|one| {
+        let container = shown.get(&one.container_id);
+        one.tasks.retain(|id| {
+            container.is_some_and(|container| {
+                let mut tasks = container.tasks.iter().chain(&container.completed);
+                tasks.any(|(task, _)| task.task_id == *id)
+            })
+        });
+        container.is_some()
+    });
 }
 
 /// Filters by `view_containers` alone, as in Mesos, for endpoints that list containers.

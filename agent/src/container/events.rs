@@ -483,8 +483,13 @@ impl Handler<ApplyCorrections> for Containerizer {
             match &correction {
                 QosCorrection::Kill { .. } => {
                     tracing::info!(%framework_id, %executor_id, container = %id, "preempted");
-                    self.corrected(&id, CorrectionKind::Kill, reason, None, ctx);
-                    self.with(&id, ctx, Container::preempt);
+                    let container = self.containers.get_mut(&id);
+                    let effects = container.map(Container::preempt).unwrap_or_default();
+                    // One that has ended by itself is not corrected.
+                    if !effects.is_empty() {
+                        self.corrected(&id, CorrectionKind::Kill, reason, None, ctx);
+                    }
+                    self.with(&id, ctx, |_| effects);
                 }
                 QosCorrection::Throttle { degree, .. } => self.throttle(&id, *degree, reason, ctx),
                 QosCorrection::Restore { .. } => {

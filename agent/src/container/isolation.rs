@@ -323,7 +323,7 @@ impl Containerizer {
         problem: Option<String>,
         ctx: &Context<Self>,
     ) {
-        let found = self.containers.iter().find(|(_, one)| one.id == *id);
+        let found = self.containers.entry(id);
         let Some((framework_id, container)) = found.filter(|(_, one)| one.parent().is_none())
         else {
             return;

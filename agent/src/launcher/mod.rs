@@ -19,7 +19,7 @@ use runtime::Clock;
 use runtime::prelude::*;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use self::zygote::{Zygote, ZygoteCommand};
 use crate::fetcher::Fetcher;
@@ -181,6 +181,8 @@ struct RequestQueue {
     sender: Option<mpsc::Sender<Outgoing>>,
     /// Launches that wait for the next one, and later requests about their containers.
     waiting: Vec<(ContainerId, Outgoing)>,
+    /// Answered when the loss of the last one was handled.
+    loss: Option<oneshot::Sender<()>>,
 }
 
 /// An encoded request, with the descriptors that go along.
@@ -386,7 +388,11 @@ impl Launcher for ZygoteLauncher {
     }
 
     fn loss_handled(&mut self) {
-        lock(&self.queue).waiting.clear();
+        let mut queue = lock(&self.queue);
+        queue.waiting.clear();
+        if let Some(handled) = queue.loss.take() {
+            let _ = handled.send(()); // Without a receiver, nothing is restarted.
+        }
     }
 }
 
@@ -430,7 +436,11 @@ async fn keep_alive(
         let received = std::mem::take(&mut zygote.received);
         let end = transfer(zygote.socket, received, requests, &events).await;
         let Some(shut) = queue.upgrade() else { return };
-        lock(&shut).sender = None;
+        let (loss, handled) = oneshot::channel();
+        {
+            let mut queue = lock(&shut);
+            (queue.sender, queue.loss) = (None, Some(loss));
+        }
         drop(shut);
         let reason = match &end.failure {
             Some(failure) => failure.to_string(),
@@ -448,6 +458,11 @@ async fn keep_alive(
             .await
             .is_err()
         {
+            return;
+        }
+        // Handling the loss ends all containers launched before it, so the next zygote must not get
+        // them. Fails once the launcher is dropped.
+        if handled.await.is_err() {
             return;
         }
         zygote = loop {

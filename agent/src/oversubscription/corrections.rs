@@ -1,6 +1,7 @@
 //! The corrections that were carried out or failed, for metrics and pages. Pure.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use protocol::view::oversubscription::{CorrectionCounts, CorrectionKind, CorrectionView};
 
@@ -8,13 +9,15 @@ use protocol::view::oversubscription::{CorrectionCounts, CorrectionKind, Correct
 pub const KEPT_MAX: usize = 64;
 /// Characters of a reason that are kept: a controller may be foreign.
 const REASON_MAX: usize = 200;
+/// Tasks of a correction that are kept.
+const TASKS_MAX: usize = 100;
 
-/// The newest corrections, and the number of all.
+/// The newest corrections, and the number of all. Cheap to copy.
 #[derive(Clone, Debug, Default)]
 pub struct CorrectionLog {
     /// Those that were carried out since the agent's start.
     pub counts: CorrectionCounts,
-    newest: VecDeque<CorrectionView>,
+    newest: VecDeque<Arc<CorrectionView>>,
 }
 
 impl CorrectionLog {
@@ -29,22 +32,23 @@ impl CorrectionLog {
             *count += 1;
         }
         correction.reason = correction.reason.chars().take(REASON_MAX).collect();
+        correction.tasks.truncate(TASKS_MAX);
         if self.newest.len() == KEPT_MAX {
             self.newest.pop_front();
         }
-        self.newest.push_back(correction);
+        self.newest.push_back(Arc::new(correction));
     }
 
     /// The newest corrections, oldest first.
     pub fn newest(&self) -> impl Iterator<Item = &CorrectionView> {
-        self.newest.iter()
+        self.newest.iter().map(AsRef::as_ref)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{ContainerId, ExecutorId, FrameworkId};
+    use protocol::{ContainerId, ExecutorId, FrameworkId, TaskId};
     use runtime::Timestamp;
 
     #[test]
@@ -56,7 +60,7 @@ mod tests {
                 framework_id: FrameworkId::new("f").unwrap(),
                 executor_id: ExecutorId::new("e").unwrap(),
                 container_id: ContainerId::new("c").unwrap(),
-                tasks: Vec::new(),
+                tasks: vec![TaskId::new("t").unwrap(); 200],
                 kind: CorrectionKind::Kill,
                 reason: "\u{fc}".repeat(1_001),
                 problem: (n >= 90).then(|| "disk".to_owned()),
@@ -67,7 +71,7 @@ mod tests {
         assert_eq!(kept, (36..100).collect::<Vec<_>>());
         assert!(
             log.newest()
-                .all(|one| one.reason.chars().count() == REASON_MAX)
+                .all(|one| one.reason.chars().count() == REASON_MAX && one.tasks.len() == 100)
         );
     }
 }

@@ -130,6 +130,30 @@ fn check_states_the_value_of_an_objective() {
     });
 }
 
+#[test]
+fn failed_check_misses_an_objective() {
+    world(|world| async move {
+        let port = server(|_| answer(500, ""));
+        let check = HttpCheck {
+            port,
+            ..HttpCheck::default()
+        };
+        let mut task = with_check(shell("t", "exec sleep 1000"), CheckKind::Http(check), SHORT);
+        let label = ("meros.sla".to_owned(), "latency:60000".to_owned());
+        task.labels.extend([label]);
+        world.master.run(vec![task]);
+        world
+            .tells("t", r#"RUNNING {"type":"HTTP","http":{"status_code":500}}"#)
+            .await;
+        let usage = world.agent.usage().await.unwrap();
+        let objectives = &usage.executors[0].objectives;
+        let values: Vec<f64> = objectives.iter().map(|one| one.value).collect();
+        assert_eq!(values, [120_000.0], "its fast answer is no success");
+        world.master.kill("t");
+        world.ends("t").await;
+    });
+}
+
 /// SPEC 5.4, 5.12.
 #[test]
 fn failing_health_check_kills_its_task() {

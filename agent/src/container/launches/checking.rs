@@ -126,6 +126,12 @@ impl Handler<Checked> for Containerizer {
                     container.check_measured(took, stated, now);
                 }
             }
+            CheckEvent::Missed(took) => {
+                let now = ctx.clock().wall();
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.check_missed(took, now);
+                }
+            }
         }
     }
 }

@@ -90,6 +90,10 @@ pub fn outcome(termination: Termination, kill_wanted: bool) -> (TaskState, Strin
     (state, message)
 }
 
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
 impl Container {
     /// The command runs, perhaps since an earlier agent process.
     pub(super) fn command_started(&mut self) -> Vec<Effect> {
@@ -167,16 +171,30 @@ impl Container {
 
     /// The check of a task with an objective took so long, and the task may have stated a value.
     pub fn check_measured(&mut self, took: Duration, stated: Option<f64>, at: Timestamp) {
+        let value = |objective| match objective {
+            Objective::LatencyMillis(_) => Some(stated.unwrap_or(millis(took))),
+            Objective::ProgressPerSecond(_) => stated,
+        };
+        self.set_objective(value, at);
+    }
+
+    /// The check of a task with an objective failed; a success would have taken at least so long.
+    pub fn check_missed(&mut self, took: Duration, at: Timestamp) {
+        let value = |objective| match objective {
+            // A timeout may be shorter than the objective, or absent.
+            Objective::LatencyMillis(max) => Some(millis(took).max(2.0 * max)),
+            Objective::ProgressPerSecond(_) => Some(0.0),
+        };
+        self.set_objective(value, at);
+    }
+
+    fn set_objective(&mut self, value: impl FnOnce(Objective) -> Option<f64>, at: Timestamp) {
         let labels = self.tasks().next().map(|task| &task.info.labels);
         let objective = labels.and_then(|labels| objective(labels).ok()?);
         let measured = objective.and_then(|objective| {
-            let value = match objective {
-                Objective::LatencyMillis(_) => stated.unwrap_or(took.as_secs_f64() * 1000.0),
-                Objective::ProgressPerSecond(_) => stated?,
-            };
             Some(TaskObjective {
                 objective,
-                value,
+                value: value(objective)?,
                 at,
             })
         });
@@ -670,6 +688,20 @@ mod tests {
         assert_eq!(measured("latency:35", Some(20.0)), Some((20.0, 1.75)));
         assert_eq!(measured("progress:100", None), None, "no check takes it");
         assert_eq!(measured("progress:100", Some(50.0)), Some((50.0, 0.5)));
+    }
+
+    #[test]
+    fn failed_check_misses_the_objective_of_its_task() {
+        let missed = |label: &str| {
+            let mut info = task("t");
+            info.labels.insert("meros.sla".to_owned(), label.to_owned());
+            let mut container = container(info, &[]);
+            container.check_missed(Duration::from_millis(70), Timestamp::from_nanos(7));
+            container.objective().map(|one| one.value)
+        };
+        assert_eq!(missed("latency:35"), Some(70.0));
+        assert_eq!(missed("latency:100"), Some(200.0));
+        assert_eq!(missed("progress:100"), Some(0.0));
     }
 
     #[test]

@@ -43,7 +43,8 @@ struct Attach {
 pub struct DeviceProgram(OwnedFd);
 
 impl DeviceProgram {
-    /// Loads it, for these devices and those that are always allowed. Fails without the rights, and on a kernel without CONFIG_CGROUP_BPF.
+    /// Loads it, for these devices and those that are always allowed. Fails without the rights, and
+    /// on a kernel without CONFIG_CGROUP_BPF.
     pub fn load(more: &[AllowedDevice]) -> io::Result<Self> {
         let instructions = program(more);
         let load = Load {

@@ -43,13 +43,16 @@ pub enum CheckEvent {
     /// The result of the check at this place of [`TaskInfo::all_checks`] has changed; see
     /// [`v1::convert::check_result`].
     Result(usize, Option<i32>),
-    /// The first check has ended, whatever its result. Only of tasks with an objective.
+    /// The first check was successful. Only of tasks with an objective.
     Measured {
         /// Its duration.
         took: Duration,
         /// The value that the task has stated; a number in the header `Meros-Sla`.
         stated: Option<f64>,
     },
+    /// The first check failed: a success would have taken at least this time, as far as known. Only
+    /// of tasks with an objective.
+    Missed(Duration),
 }
 
 /// Receives the events.
@@ -156,15 +159,16 @@ impl Checker {
         let Some(Check { kind, timing }) = self.check(which).cloned() else {
             return;
         };
+        // One that the kernel cannot kill gets no successors.
+        if self.running.values().any(|one| one.which == which) {
+            self.done(which, None, None, ctx);
+            return;
+        }
         if which == MEASURING {
             self.measuring_since = ctx.clock().now();
         }
         let timeout = Some(timing.timeout).filter(|timeout| !timeout.is_zero());
         match kind {
-            // One that the kernel cannot kill gets no successors.
-            CheckKind::Command(_) if self.running.values().any(|one| one.which == which) => {
-                self.done(which, None, None, ctx);
-            }
             CheckKind::Command(command) => {
                 let program = Uuid(ctx.node().fresh_uuid());
                 let timeout = timeout.map(|timeout| {
@@ -213,7 +217,13 @@ impl Checker {
     ) {
         if which == MEASURING && self.measures {
             let took = ctx.clock().now() - self.measuring_since;
-            (self.events)(CheckEvent::Measured { took, stated });
+            if let Some(check) = self.check(which) {
+                let is_healthy = result.is_some_and(|result| is_healthy(&check.kind, result));
+                (self.events)(match is_healthy {
+                    true => CheckEvent::Measured { took, stated },
+                    false => CheckEvent::Missed(took.max(check.timing.timeout)),
+                });
+            }
         }
         match which {
             Which::Health => {

@@ -1,9 +1,9 @@
 //! GETs and connections to a task's loopback address, without a program of the host.
 //!
 //! As in Mesos, the certificate of an `https` check is not verified, redirects are followed and the
-//! body does not matter; a header may state the value of the task's objective. Unlike there, only redirects to the same host and port are followed: these
-//! requests come from the agent, and a task must not send it to other addresses. Another redirect
-//! is the result.
+//! body does not matter; a header may state the value of the task's objective. Unlike there, only
+//! redirects to the same host and port are followed: these requests come from the agent, and a task
+//! must not send it to other addresses. Another redirect is the result.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Blocking. The image of the sandbox `runs/ID` is `runs/.ID.disk`, in a directory of the agent's
 //! user, and lives as long as the sandbox: the agent's garbage collection removes both. A sandbox
-//! with an image is a mount point. An image that is not finished has another name.
+//! with an image is a mount point. An image that is not filled yet has another name.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -15,8 +15,7 @@ use std::process::{Command, Stdio};
 
 use module_api::isolator::disk_image;
 use nix::libc;
-use nix::mount::{MsFlags, mount};
-use nix::sys::stat::{major, minor};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::device;
@@ -65,15 +64,26 @@ pub(super) fn make(mkfs: &Path, sandbox: &Path, bytes: u64) -> Result<u64, Strin
     let image = disk_image(sandbox);
     let unfinished = unfinished(&image);
     let made = make_image(mkfs, &unfinished, bytes)
-        .and_then(|()| fs::rename(&unfinished, &image))
-        .and_then(|()| mount_on(sandbox, &image));
+        .and_then(|()| mount_new(sandbox, &unfinished))
+        .and_then(|()| fs::rename(&unfinished, &image));
     made.map_err(|error| {
-        for left in [&unfinished, &image] {
-            let _ = fs::remove_file(left); // The error is the earlier one.
-        }
+        remove_unfinished(sandbox, &unfinished);
         format!("cannot make the file system of its sandbox: {error}")
     })?;
     Ok(bytes)
+}
+
+/// Both may be found again at the next start, so nothing is reported.
+fn remove_unfinished(sandbox: &Path, unfinished: &Path) {
+    if is_mounted(sandbox).is_ok_and(|is_mounted| is_mounted) {
+        let _ = umount2(sandbox, MntFlags::MNT_DETACH);
+    }
+    let _ = fs::remove_file(unfinished);
+}
+
+fn is_mounted(sandbox: &Path) -> io::Result<bool> {
+    let above = sandbox.parent().ok_or(io::ErrorKind::NotFound)?;
+    Ok(sandbox.metadata()?.dev() != above.metadata()?.dev())
 }
 
 fn unfinished(image: &Path) -> PathBuf {
@@ -103,30 +113,33 @@ fn make_image(mkfs: &Path, image: &Path, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Mounts an image over a sandbox. Fills it with the entries below, if it is new.
-fn mount_on(sandbox: &Path, image: &Path) -> io::Result<()> {
-    let file = OpenOptions::new()
+fn open(image: &Path) -> io::Result<File> {
+    OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NOFOLLOW)
-        .open(image)?;
-    let below = File::open(sandbox)?;
-    let device = device::attach(&file)?;
+        .open(image)
+}
+
+/// Mounts an image over a sandbox. A mount elsewhere, such as one that a container keeps, gets the
+/// same file system.
+fn mount_on(sandbox: &Path, image: &Path) -> io::Result<()> {
+    let file = open(image)?;
+    let device = match device::attached(&file)? {
+        Some(device) => device,
+        None => device::attach(&file)?,
+    };
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     let (source, options) = (Some(&device.path), Some(MOUNT_OPTIONS));
-    mount(source, sandbox, Some("ext4"), flags, options)?;
-    let inside = File::open(sandbox)?;
-    let filled = match fs::remove_dir(sandbox.join("lost+found")) {
-        Ok(()) => copy(&below, &inside),
-        // It was filled before.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    };
-    if filled.is_err() {
-        drop(inside);
-        let _ = nix::mount::umount2(sandbox, nix::mount::MntFlags::MNT_DETACH);
-    }
-    filled
+    Ok(mount(source, sandbox, Some("ext4"), flags, options)?)
+}
+
+/// Mounts a new image over a sandbox, and fills it with the entries below.
+fn mount_new(sandbox: &Path, image: &Path) -> io::Result<()> {
+    let below = File::open(sandbox)?;
+    mount_on(sandbox, image)?;
+    fs::remove_dir(sandbox.join("lost+found"))?;
+    copy(&below, &File::open(sandbox)?)
 }
 
 /// Copies a directory without the content of its files, then its owner and mode: until then no
@@ -169,23 +182,25 @@ fn path_of(directory: &File) -> PathBuf {
     format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
 }
 
-/// Grows the mounted file system of a sandbox. Returns its size.
+/// Grows the mounted file system of a sandbox to at least this size. Returns its size.
 pub(super) fn grow(sandbox: &Path, bytes: u64) -> Result<u64, String> {
     let bytes = bytes.next_multiple_of(BLOCK).max(BYTES_MIN);
     let grown = (|| {
-        let image = OpenOptions::new().write(true).open(disk_image(sandbox))?;
-        image.set_len(bytes)?;
-        let inside = File::open(sandbox)?;
-        let number = inside.metadata()?.dev();
-        let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
-        let name = fs::read_link(link)?;
-        let name = name.file_name().ok_or(io::ErrorKind::NotFound)?;
-        device::take_size(&Path::new("/dev").join(name))?;
-        device::grow(&inside, bytes / BLOCK)
+        let (image, inside) = (open(&disk_image(sandbox))?, File::open(sandbox)?);
+        let device = device::mounted(&inside, &image)?;
+        let present = device.blocks()? * BLOCK;
+        if present >= bytes {
+            return Ok(present);
+        }
+        // An earlier growth may have failed after this step. A shorter file would lose blocks.
+        if image.metadata()?.len() < bytes {
+            image.set_len(bytes)?;
+        }
+        device.take_size()?;
+        device::grow(&inside, bytes / BLOCK)?;
+        Ok(bytes)
     })();
-    let grown = grown.map_err(|error: io::Error| error.to_string());
-    grown.map_err(|problem| format!("cannot grow the file system of its sandbox: {problem}"))?;
-    Ok(bytes)
+    grown.map_err(|error: io::Error| format!("cannot grow the file system of its sandbox: {error}"))
 }
 
 /// The used bytes of the file system of a sandbox.
@@ -194,25 +209,27 @@ pub(super) fn used(sandbox: &Path) -> io::Result<u64> {
     Ok((state.f_blocks - state.f_bfree).saturating_mul(state.f_frsize))
 }
 
-/// The size of the image of a sandbox, if it has one.
+/// The size of the mounted file system of a sandbox, if it has one. The image may be longer, if its
+/// growth failed.
 pub(super) fn size(sandbox: &Path) -> Option<u64> {
-    let metadata = disk_image(sandbox).metadata().ok()?;
-    Some(metadata.len())
+    let image = open(&disk_image(sandbox)).ok()?;
+    let device = device::mounted(&File::open(sandbox).ok()?, &image).ok()?;
+    Some(device.blocks().ok()? * BLOCK)
 }
 
 /// Mounts the images of all sandboxes whose mounts are gone, such as after a reboot. Removes
 /// unfinished images, and those without a sandbox.
 pub(super) fn mount_all(work_dir: &Path) {
     for path in images(work_dir) {
-        let Some(sandbox) = sandbox_of(&path) else {
+        if let Some(sandbox) = sandbox_of(&path, ".unfinished") {
+            remove_unfinished(&sandbox, &path);
+            continue;
+        }
+        let Some(sandbox) = sandbox_of(&path, ".disk") else {
             let _ = fs::remove_file(&path); // Found again at the next start.
             continue;
         };
-        let is_mounted = || -> io::Result<bool> {
-            let above = sandbox.parent().ok_or(io::ErrorKind::NotFound)?;
-            Ok(sandbox.metadata()?.dev() != above.metadata()?.dev())
-        };
-        let mounted = match is_mounted() {
+        let mounted = match is_mounted(&sandbox) {
             Ok(true) => Ok(()),
             Ok(false) => mount_on(&sandbox, &path),
             Err(error) => Err(error),
@@ -224,10 +241,10 @@ pub(super) fn mount_all(work_dir: &Path) {
     }
 }
 
-/// The sandbox of a finished image, if it exists.
-fn sandbox_of(image: &Path) -> Option<PathBuf> {
+/// The sandbox of an image with this ending, if it exists.
+fn sandbox_of(image: &Path, ending: &str) -> Option<PathBuf> {
     let name = image.file_name()?.to_str()?;
-    let sandbox = image.with_file_name(name.strip_prefix('.')?.strip_suffix(".disk")?);
+    let sandbox = image.with_file_name(name.strip_prefix('.')?.strip_suffix(ending)?);
     sandbox.is_dir().then_some(sandbox)
 }
 

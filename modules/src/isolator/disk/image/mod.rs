@@ -44,6 +44,8 @@ struct LoopDisk {
     mkfs: PathBuf,
     /// Outlives a restart of the actor.
     containers: Arc<Mutex<BTreeMap<ContainerId, Tracked>>>,
+    /// Held by threads that mount or grow: a request that was given up or repeated still runs.
+    changing: Arc<Mutex<()>>,
 }
 
 /// Starts the isolator.
@@ -54,11 +56,12 @@ pub fn start(node: &Node, names: &[&str], given: &Parameters) -> Result<Isolator
         name: names.join(","),
         reason,
     })?;
-    let containers = Arc::default();
+    let (containers, changing) = (Arc::default(), Arc::default());
     let make = move || LoopDisk {
         work_dir: work_dir.clone(),
         mkfs: mkfs.clone(),
         containers: Arc::clone(&containers),
+        changing: Arc::clone(&changing),
     };
     let actor = crate::supervise(node, ModuleKind::Isolator, "loop_disk_isolator", make)?;
     Ok(IsolatorRef::new(actor))
@@ -72,10 +75,12 @@ fn limit(resources: &ContainerResources) -> Option<u64> {
 
 impl LoopDisk {
     fn containers(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Tracked>> {
-        self.containers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.containers)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Actor for LoopDisk {
@@ -97,8 +102,9 @@ impl Handler<RecoverContainers> for LoopDisk {
 
     fn handle(&mut self, recover: RecoverContainers, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        let work_dir = self.work_dir.clone();
+        let (work_dir, changing) = (self.work_dir.clone(), Arc::clone(&self.changing));
         let mounting = ctx.node().blocking(move || {
+            let _changing = lock(&changing);
             files::mount_all(&work_dir);
             let containers = recover.containers.into_iter();
             let outermost = containers.filter(|config| config.container_id.parent().is_none());
@@ -162,14 +168,16 @@ impl Handler<UpdateContainer> for LoopDisk {
             promise.answer(Ok(()));
             return reply;
         };
-        let growing = ctx
-            .node()
-            .blocking(move || files::grow(&tracked.sandbox, limit));
+        let changing = Arc::clone(&self.changing);
+        let growing = ctx.node().blocking(move || {
+            let _changing = lock(&changing);
+            files::grow(&tracked.sandbox, limit)
+        });
         ctx.then(growing, move |this, grown, _| {
             let grown = grown.map_err(|error| error.to_string()).flatten();
             promise.answer(grown.map_err(Fault::failed).map(|bytes| {
                 if let Some(tracked) = this.containers().get_mut(&id) {
-                    tracked.bytes = bytes;
+                    tracked.bytes = tracked.bytes.max(bytes);
                 }
             }));
         });

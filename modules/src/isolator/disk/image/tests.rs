@@ -218,21 +218,37 @@ fn kept_sandboxes_are_mounted_again_and_orphans_removed() {
             let config = work_dir.config(name, "disk:8");
             isolator.prepare(config).await.unwrap();
             fs::write(sandbox.join("stdout"), name).unwrap();
+            // A task may make what a new file system has.
+            fs::create_dir(sandbox.join("lost+found")).unwrap();
         }
     });
     let work_dir = again;
-    // As after a reboot; or by the operator, while the container of the other lives.
+    // As after a reboot.
     work_dir.unmount("kept");
+    // A growth failed after its first step.
+    let image = disk_image(&work_dir.sandbox("live"));
+    let longer = fs::File::options().write(true).open(image).unwrap();
+    longer.set_len(16 << 20).unwrap();
     let orphan = disk_image(&work_dir.sandbox("gone"));
     let unfinished = work_dir.runs().join(".kept.unfinished");
     for path in [&orphan, &unfinished] {
         fs::write(path, "").unwrap();
     }
+    // A container keeps the mount that its operator removed.
+    let held = fs::File::open(work_dir.sandbox("live").join("stdout")).unwrap();
+    work_dir.unmount("live");
     simulate(|node| async move {
         let isolator = work_dir.start(&node, &["live"]).await;
+        let again = work_dir.sandbox("live").metadata().unwrap().dev();
+        assert_eq!(
+            again,
+            held.metadata().unwrap().dev(),
+            "one device for a file"
+        );
         for name in ["live", "kept"] {
             let output = fs::read_to_string(work_dir.sandbox(name).join("stdout"));
             assert_eq!(output.unwrap(), name);
+            assert!(work_dir.sandbox(name).join("lost+found").exists());
         }
         assert!(!orphan.exists() && !unfinished.exists());
         let measured = isolator
