@@ -17,8 +17,8 @@ use http_types::{HeaderMap, HeaderValue, Request, Response};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Maximum bytes of a message: the usage of about 4,000 executors. A client sends no longer request,
-/// and ends the connection at a longer answer.
+/// Maximum bytes of a message: the usage of about 4,000 executors. A client sends no longer
+/// request, and ends the connection at a longer answer.
 pub const MESSAGE_MAX: usize = 4 << 20;
 /// The same for the windows and the frames in flight.
 const WINDOW: u32 = MESSAGE_MAX as u32;
