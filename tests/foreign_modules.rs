@@ -184,7 +184,7 @@ fn failing_modules_lend_nothing_and_are_restarted() {
         };
         let mut lending = Lending::with_estimator(&command, &parameters);
         eventually("a second restart", || {
-            (lending.figure("modules/spare/restarts") >= 2.0).then_some(())
+            (lending.figure("modules/resource_estimator/spare/restarts") >= 2.0).then_some(())
         });
         lending.logs("the module is down; restarting it");
         lending.logs(reason);
@@ -215,11 +215,21 @@ fn hanging_module_is_killed_and_started_again() {
         (now != first).then_some(now)
     });
     assert!(!Path::new(&format!("/proc/{first}")).exists());
-    assert!(lending.figure("modules/spare/restarts") >= 1.0);
+    assert!(lending.figure("modules/resource_estimator/spare/restarts") >= 1.0);
     drop(lending);
     eventually("the module to end with its agent", || {
         (!Path::new(&format!("/proc/{second}")).exists()).then_some(())
     });
+}
+
+/// The descriptors of a process, each with the name of its file.
+fn descriptors(process: u32) -> impl Iterator<Item = (u32, String)> {
+    let entries = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
+    entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let target = fs::read_link(&path).ok()?.display().to_string();
+        Some((path.file_name()?.to_str()?.parse().ok()?, target))
+    })
 }
 
 /// It sees neither the agent's descriptors nor its environment.
@@ -228,21 +238,18 @@ fn module_inherits_only_its_standard_streams() {
     let lending = Lending::with_estimator(&program(), &[("cpus", "1")]);
     lending.lends(1.0);
     let module = lending.module();
-    let entries = fs::read_dir(format!("/proc/{module}/fd")).expect("it runs");
-    for entry in entries {
-        let entry = entry.expect("a descriptor").path();
-        let name = entry
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a number");
-        let target = fs::read_link(&entry).unwrap_or_default();
-        let target = target.display().to_string();
-        let own = ["socket:", "anon_inode:"]
-            .iter()
-            .any(|kind| target.starts_with(kind));
-        let standard = name.parse::<u32>().is_ok_and(|number| number <= 2);
-        assert!(standard || own, "{name} is {target}");
+    let agents: Vec<String> = descriptors(lending.agent.id())
+        .map(|(_, target)| target)
+        .collect();
+    let mut anonymous = 0;
+    for (number, target) in descriptors(module).filter(|(number, _)| *number > 2) {
+        let is_anonymous = target.starts_with("anon_inode:");
+        anonymous += u32::from(is_anonymous);
+        let is_own = target.starts_with("socket:") && !agents.contains(&target);
+        assert!(is_own || is_anonymous, "{number} is {target}");
     }
+    // Those of its runtime: each has no name of its own.
+    assert!(anonymous <= 3, "{anonymous}");
     let environment = fs::read_to_string(format!("/proc/{module}/environ")).expect("it runs");
     for variable in environment.split_terminator('\0') {
         let (name, _) = variable.split_once('=').expect("a variable");
@@ -258,15 +265,18 @@ fn replaced_executable_is_started_in_its_place() {
     script(&lending.cluster, &format!("{} --bonus 2", program()));
     lending.lends(5.0);
     lending.logs("the module's executable was replaced; restarting it");
-    assert_eq!(lending.figure("modules/spare/up"), 1.0);
-    assert_eq!(lending.figure("modules/spare/restarts"), 1.0);
+    assert_eq!(lending.figure("modules/resource_estimator/spare/up"), 1.0);
+    assert_eq!(
+        lending.figure("modules/resource_estimator/spare/restarts"),
+        1.0
+    );
 }
 
 #[test]
 fn refused_parameters_and_estimates_are_named() {
     let lending = Lending::with_estimator(&program(), &[("cpus", "many")]);
     lending.logs("module `spare`, parameter `cpus` is `many`: expected a number");
-    assert_eq!(lending.figure("modules/spare/up"), 0.0);
+    assert_eq!(lending.figure("modules/resource_estimator/spare/up"), 0.0);
     drop(lending);
     let lending = Lending::with_estimator(&program(), &[("cpus", "3"), ("behave", "regular")]);
     lending.logs("is not revocable");
@@ -350,7 +360,7 @@ fn worked_estimator_in_python_lends_unused_cpus() {
     framework.launch(&offer, vec![idle]);
     framework.state("idle", TaskState::Running);
     lending.lends(1.0);
-    assert_eq!(lending.figure("modules/half/up"), 1.0);
+    assert_eq!(lending.figure("modules/resource_estimator/half/up"), 1.0);
 }
 
 #[test]
@@ -377,7 +387,7 @@ fn invalid_modules_stop_the_start() {
         ),
         (
             ["--modules_dir", "/nowhere"],
-            "--modules_dir: /nowhere: --modules names /nowhere, which cannot be read",
+            "--modules_dir: /nowhere cannot be read: No such file or directory",
         ),
         (
             ["--resource_estimator", "usage_slak"],

@@ -116,8 +116,8 @@ pub enum ModuleError {
         kind: ModuleKind,
         /// The configured name.
         name: String,
-        /// Its kind.
-        actual: ModuleKind,
+        /// Its kind, or those that it can be.
+        actual: String,
         /// The names of the expected kind.
         known: String,
     },

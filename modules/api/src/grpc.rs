@@ -17,7 +17,8 @@ use http_types::{HeaderMap, HeaderValue, Request, Response};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Maximum bytes of a message: the usage of about 4,000 executors.
+/// Maximum bytes of a message: the usage of about 4,000 executors. A client sends no longer
+/// request, and ends the connection at a longer answer.
 pub const MESSAGE_MAX: usize = 4 << 20;
 /// The same for the windows and the frames in flight.
 const WINDOW: u32 = MESSAGE_MAX as u32;
@@ -43,6 +44,8 @@ pub struct Status {
 impl Status {
     /// The request is invalid.
     pub const INVALID_ARGUMENT: u32 = 3;
+    /// The request is too large.
+    pub const RESOURCE_EXHAUSTED: u32 = 8;
     /// There is no such method.
     pub const UNIMPLEMENTED: u32 = 12;
 
@@ -56,7 +59,7 @@ impl Status {
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The server has refused it. The connection goes on.
+    /// Refused by the server, or too large to be sent. The connection goes on.
     #[error(transparent)]
     Refused(#[from] Status),
     /// The connection is over, or the answer violates the protocol.
@@ -101,6 +104,11 @@ impl Client {
 
     /// Calls the method at this path, and returns the message of the answer. Has no timeout.
     pub async fn call(&self, path: &str, message: &[u8]) -> Result<Vec<u8>, CallError> {
+        if message.len() > MESSAGE_MAX {
+            let size = message.len();
+            let reason = format!("the request has {size} bytes: expected at most {MESSAGE_MAX}");
+            return Err(Status::new(Status::RESOURCE_EXHAUSTED, reason).into());
+        }
         let mut send = self.0.clone().ready().await?;
         let request = Request::post(format!("http://localhost{path}"))
             .header("te", "trailers")
@@ -131,7 +139,7 @@ fn broken(reason: &str) -> CallError {
 fn frame(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(PREFIX + message.len());
     bytes.put_u8(0);
-    // Longer ones are refused by the reader.
+    // An answer of this size is refused by its reader.
     bytes.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     bytes.put_slice(message);
     bytes.freeze()
@@ -258,6 +266,7 @@ mod tests {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let server = serve(theirs, |path, message| match path {
                 "/reverse" => Ok(message.iter().rev().copied().collect()),
+                "/empty" => Ok(Vec::new()),
                 "/grow" => Ok(vec![0; MESSAGE_MAX + 1]),
                 _ => Err(Status::new(Status::UNIMPLEMENTED, "no `é` at 100 %")),
             });
@@ -289,6 +298,15 @@ mod tests {
     fn refusal_has_code_and_reason() {
         let refused = Status::new(Status::UNIMPLEMENTED, "no `é` at 100 %");
         assert_eq!(call("/other", b""), Err(refused.into()));
+    }
+
+    #[test]
+    fn requests_above_the_maximum_are_not_sent() {
+        let error = call("/reverse", &vec![0; MESSAGE_MAX + 1]).unwrap_err();
+        let reason = "the request has 4194305 bytes: expected at most 4194304";
+        let refused = Status::new(Status::RESOURCE_EXHAUSTED, reason);
+        assert_eq!(error, refused.into());
+        assert_eq!(call("/empty", &vec![0; MESSAGE_MAX]).unwrap(), b"");
     }
 
     #[test]

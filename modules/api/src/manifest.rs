@@ -27,8 +27,10 @@ pub enum ManifestError {
         reason: String,
     },
     /// The file cannot be read.
-    #[error("--modules names {path}, which cannot be read: {reason}")]
+    #[error("{flag}: {path} cannot be read: {reason}")]
     Unreadable {
+        /// The flag that names the file or its directory.
+        flag: &'static str,
         /// The file.
         path: String,
         /// The reason.
@@ -144,18 +146,18 @@ impl Manifest {
         if given.starts_with(['{', '[']) || given.is_empty() {
             return Self::from_json(given);
         }
-        Self::read(Path::new(given.strip_prefix("file://").unwrap_or(given)))
+        let path = Path::new(given.strip_prefix("file://").unwrap_or(given));
+        Self::read("--modules", path)
     }
 
     /// Reads all files of a directory, in the order of their names: the value of `--modules_dir`.
     /// Subdirectories and files whose names begin with a dot are skipped.
     pub fn read_directory(directory: &Path) -> Result<Self, ManifestError> {
-        let unreadable = |error: std::io::Error| ManifestError::InDirectory {
+        let flag = "--modules_dir";
+        let unreadable = |error: std::io::Error| ManifestError::Unreadable {
+            flag,
             path: directory.display().to_string(),
-            problem: Box::new(ManifestError::Unreadable {
-                path: directory.display().to_string(),
-                reason: error.to_string(),
-            }),
+            reason: error.to_string(),
         };
         let mut files = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(unreadable)? {
@@ -168,10 +170,13 @@ impl Manifest {
         files.sort();
         let mut manifest = Self::default();
         for file in files {
-            let added = Self::read(&file).and_then(|more| manifest.merge(more));
-            added.map_err(|error| ManifestError::InDirectory {
-                path: file.display().to_string(),
-                problem: Box::new(error),
+            let added = Self::read(flag, &file).and_then(|more| manifest.merge(more));
+            added.map_err(|error| match error {
+                unreadable @ ManifestError::Unreadable { .. } => unreadable,
+                error => ManifestError::InDirectory {
+                    path: file.display().to_string(),
+                    problem: Box::new(error),
+                },
             })?;
         }
         Ok(manifest)
@@ -188,8 +193,9 @@ impl Manifest {
         Ok(())
     }
 
-    fn read(path: &Path) -> Result<Self, ManifestError> {
+    fn read(flag: &'static str, path: &Path) -> Result<Self, ManifestError> {
         let unreadable = |reason: String| ManifestError::Unreadable {
+            flag,
             path: path.display().to_string(),
             reason,
         };
@@ -301,6 +307,9 @@ impl Manifest {
                     found,
                 });
             }
+            if is_writable_by_all(program) {
+                tracing::warn!(module = name, library, "all users can replace the module");
+            }
             let program = std::path::absolute(program).unwrap_or_else(|_| program.to_owned());
             foreign.push(ForeignModule { name, program });
         }
@@ -320,6 +329,15 @@ fn not_executable(path: &Path) -> Option<&'static str> {
         Ok(_) => None,
         Err(_) => Some("unreadable"),
     }
+}
+
+/// Whether every user can write this file, or replace it in its directory.
+fn is_writable_by_all(path: &Path) -> bool {
+    let mode = |path: &Path| std::fs::metadata(path).map_or(0, |data| data.permissions().mode());
+    // In a sticky directory only its owner can replace a file.
+    let replaceable = |directory: &Path| mode(directory) & 0o1002 == 0o002;
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    mode(&path) & 0o002 != 0 || path.parent().is_some_and(replaceable)
 }
 
 /// A value with its path.
@@ -552,6 +570,26 @@ mod tests {
     }
 
     #[test]
+    fn files_that_all_users_can_replace_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mine");
+        std::fs::write(&file, "").unwrap();
+        for (directory_mode, file_mode, expected) in [
+            (0o755, 0o755, false),
+            (0o755, 0o757, true),
+            (0o777, 0o755, true),
+            (0o1777, 0o755, false),
+        ] {
+            let set = |path: &Path, mode| {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            };
+            set(directory.path(), directory_mode);
+            set(&file, file_mode);
+            assert_eq!(is_writable_by_all(&file), expected, "{directory_mode:o}");
+        }
+    }
+
+    #[test]
     fn files_of_a_directory_are_read_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -580,11 +618,8 @@ mod tests {
                 .contains("0-broken.json: --modules is not")
         );
         let error = Manifest::read_directory(Path::new("/nowhere/at/all")).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("--modules_dir: /nowhere/at/all:")
-        );
+        let expected = "--modules_dir: /nowhere/at/all cannot be read: No such file or directory";
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
 
     #[test]
@@ -619,11 +654,7 @@ mod tests {
             assert_eq!(Manifest::parse(text).unwrap_err().to_string(), expected);
         }
         let error = Manifest::parse("file:///nowhere/at/all.json").unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("--modules names /nowhere/at/all.json"),
-            "{error}"
-        );
+        let expected = "--modules: /nowhere/at/all.json cannot be read: No such file";
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
 }

@@ -266,31 +266,34 @@ impl Registry {
     /// Adds the kind of the module to the error if there is one of another kind.
     fn explained<T>(&self, found: Result<T, ModuleError>) -> Result<T, ModuleError> {
         found.map_err(|error| match error {
-            ModuleError::Unknown { kind, name, known } => match self.kind_of(&name) {
-                Some(actual) => ModuleError::WrongKind {
+            ModuleError::Unknown { kind, name, known } if self.knows(&name) => {
+                let kinds = self.kinds_of(&name).map(|kind| kind.to_string());
+                ModuleError::WrongKind {
                     kind,
+                    actual: kinds.collect::<Vec<_>>().join(" or "),
                     name,
-                    actual,
                     known,
-                },
-                None => ModuleError::Unknown { kind, name, known },
-            },
+                }
+            }
             other => other,
         })
     }
 
-    /// The kind of the module of this name.
-    fn kind_of(&self, name: &str) -> Option<ModuleKind> {
-        let kind = self.allocators.kind_of(name);
-        kind.or_else(|| self.sorters.kind_of(name))
-            .or_else(|| self.estimators.kind_of(name))
-            .or_else(|| self.controllers.kind_of(name))
-            .or_else(|| self.isolators.kind_of(name))
+    /// The kinds of the modules of this name. An executable may be of one of several.
+    fn kinds_of(&self, name: &str) -> impl Iterator<Item = ModuleKind> {
+        let kinds = [
+            self.allocators.kind_of(name),
+            self.sorters.kind_of(name),
+            self.estimators.kind_of(name),
+            self.controllers.kind_of(name),
+            self.isolators.kind_of(name),
+        ];
+        kinds.into_iter().flatten()
     }
 
     /// Whether a module of any kind has this name.
     pub fn knows(&self, name: &str) -> bool {
-        self.kind_of(name).is_some()
+        self.kinds_of(name).next().is_some()
     }
 
     /// The names of all modules.

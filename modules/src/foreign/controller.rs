@@ -13,7 +13,7 @@ use v1::schema::agent::module::{CorrectionsRequest, CorrectionsResponse};
 use v1::{convert, protobuf};
 
 use super::module::Module;
-use super::{Health, ask};
+use super::{Health, ask, shown};
 use crate::qos_controller::Advised;
 
 /// Interval of questions while a request is pending.
@@ -56,7 +56,7 @@ impl ForeignController {
         let module = self.module.clone();
         let asking = async move {
             let usage = crate::usage_or_fault(usage.await).map_err(|fault| fault.to_string())?;
-            corrections(&module, &usage).await
+            corrections(&module, usage).await
         };
         ctx.then(asking, Self::judge);
     }
@@ -79,10 +79,10 @@ impl ForeignController {
 /// The module's corrections. The error is the reason why there are none.
 async fn corrections(
     module: &Handle<Module>,
-    usage: &ResourceUsage,
+    usage: ResourceUsage,
 ) -> Result<Vec<QosCorrection>, String> {
     let request = CorrectionsRequest {
-        usage: usage.into(),
+        usage: shown(usage),
     };
     let answer = ask(module, wire::CORRECTIONS, protobuf::write(&request)).await?;
     let answer: Result<CorrectionsResponse, _> = wire::read(&answer);

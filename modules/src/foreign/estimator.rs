@@ -13,7 +13,7 @@ use v1::schema::agent::module::{EstimateRequest, EstimateResponse};
 use v1::{convert, protobuf};
 
 use super::module::Module;
-use super::{Health, ask};
+use super::{Health, ask, shown};
 
 type Estimate = Result<Resources, Fault>;
 
@@ -35,9 +35,9 @@ impl ForeignEstimator {
 }
 
 /// The module's estimate. The error is the reason why there is none.
-async fn estimate(module: &Handle<Module>, usage: &ResourceUsage) -> Result<Resources, String> {
+async fn estimate(module: &Handle<Module>, usage: ResourceUsage) -> Result<Resources, String> {
     let request = EstimateRequest {
-        usage: usage.into(),
+        usage: shown(usage),
     };
     let answer = ask(module, wire::ESTIMATE, protobuf::write(&request)).await?;
     let answer: Result<EstimateResponse, _> = wire::read(&answer);
@@ -81,7 +81,7 @@ impl Handler<Oversubscribable> for ForeignEstimator {
         let module = self.module.clone();
         let asking = async move {
             let usage = crate::usage_or_fault(usage.await)?;
-            Ok::<_, Fault>(estimate(&module, &usage).await)
+            Ok::<_, Fault>(estimate(&module, usage).await)
         };
         ctx.then(asking, move |this, answer, _| {
             let kind = ModuleKind::ResourceEstimator;

@@ -27,7 +27,9 @@ use module_api::{
     ForeignModule, ModuleError, ModuleKind, Parameters, QosControllerRef, Registry,
     ResourceEstimatorRef, wire,
 };
+use protocol::ResourceUsage;
 use runtime::prelude::*;
+use v1::schema;
 
 use controller::ForeignController;
 use estimator::ForeignEstimator;
@@ -37,21 +39,37 @@ use module::{Module, ModulePlan, Question};
 /// module actor answers before, so this bounds only an actor that is restarted.
 const QUESTION_PATIENCE: Duration = wire::CALL_PATIENCE.saturating_add(Duration::from_secs(1));
 
-/// Counters of a module.
+/// Counters of a module of one kind.
 #[derive(Debug, Default)]
 struct Counts {
-    /// How often its process has been started again.
-    restarts: AtomicU64,
+    /// How often its process has been started.
+    starts: AtomicU64,
     /// Whether it can be asked now.
     is_up: AtomicBool,
+}
+
+impl Counts {
+    /// The counters, once the module has been chosen.
+    fn by_name(&self, kind: &str, name: &str) -> BTreeMap<String, f64> {
+        let Some(restarts) = self.starts.load(Ordering::Relaxed).checked_sub(1) else {
+            return BTreeMap::new();
+        };
+        let up = u8::from(self.is_up.load(Ordering::Relaxed));
+        BTreeMap::from([
+            (format!("modules/{kind}/{name}/up"), f64::from(up)),
+            (format!("modules/{kind}/{name}/restarts"), restarts as f64),
+        ])
+    }
 }
 
 /// Adds modules that are executables under their names. Nothing is started before a service
 /// chooses one. Whether it is an estimator or a controller is checked by its first call.
 pub fn register(registry: &mut Registry, foreign: Vec<ForeignModule>, starter: Option<&Starter>) {
     for ForeignModule { name, program } in foreign {
-        let plan = move |kind, starter: Option<Starter>, counts: &Arc<Counts>| {
-            let (program, counts) = (program.clone(), counts.clone());
+        let mut plan = |kind, starter: Option<Starter>, label: &'static str| {
+            let (program, counts) = (program.clone(), Arc::<Counts>::default());
+            let (name, counted) = (name.clone(), counts.clone());
+            registry.add_counters(move || counted.by_name(label, &name));
             move |given: &Parameters| ModulePlan {
                 kind,
                 parameters: given.clone(),
@@ -60,28 +78,23 @@ pub fn register(registry: &mut Registry, foreign: Vec<ForeignModule>, starter: O
                 counts: counts.clone(),
             }
         };
-        let counts = Arc::<Counts>::default();
-        let of = plan(ModuleKind::ResourceEstimator, starter.cloned(), &counts);
+        let (estimator, controller) = ("resource_estimator", "qos_controller");
+        let of = plan(ModuleKind::ResourceEstimator, starter.cloned(), estimator);
+        let of_controller = plan(ModuleKind::QosController, starter.cloned(), controller);
         registry.add_resource_estimator(&[&name], move |node, given| {
             let (kind, module) = (ModuleKind::ResourceEstimator, start(node, of(given))?);
             let make = move || ForeignEstimator::new(module.clone());
-            let actor = crate::supervise(node, kind, "resource_estimator", make)?;
+            let actor = crate::supervise(node, kind, estimator, make)?;
             Ok(ResourceEstimatorRef::new(actor))
         });
-        let of = plan(ModuleKind::QosController, starter.cloned(), &counts);
         registry.add_qos_controller(&[&name], move |node, given| {
-            let (kind, module) = (ModuleKind::QosController, start(node, of(given))?);
+            let (kind, module) = (
+                ModuleKind::QosController,
+                start(node, of_controller(given))?,
+            );
             let make = move || ForeignController::new(module.clone());
-            let actor = crate::supervise(node, kind, "qos_controller", make)?;
+            let actor = crate::supervise(node, kind, controller, make)?;
             Ok(QosControllerRef::new(actor))
-        });
-        registry.add_counters(move || {
-            let up = u8::from(counts.is_up.load(Ordering::Relaxed));
-            let restarts = counts.restarts.load(Ordering::Relaxed);
-            BTreeMap::from([
-                (format!("modules/{name}/up"), f64::from(up)),
-                (format!("modules/{name}/restarts"), restarts as f64),
-            ])
         });
     }
 }
@@ -112,6 +125,16 @@ async fn ask(
     asked.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
+/// The usage as a module gets it: without the statistics of block devices, which are long.
+fn shown(mut usage: ResourceUsage) -> schema::ResourceUsage {
+    for executor in &mut usage.executors {
+        if let Some(statistics) = &mut executor.statistics {
+            statistics.blkio.clear();
+        }
+    }
+    (&usage).into()
+}
+
 /// Whether the last answer of a module was usable. Logs the changes.
 #[derive(Debug, Default)]
 struct Health {
@@ -124,9 +147,9 @@ impl Health {
         let was_failing = std::mem::replace(&mut self.is_failing, answer.is_err());
         match &answer {
             Err(reason) if !was_failing => {
-                tracing::warn!(%kind, reason, "no answer of the module; going on without it");
+                tracing::warn!(%kind, reason, "module gives no answer");
             }
-            Ok(_) if was_failing => tracing::info!(%kind, "the module answers again"),
+            Ok(_) if was_failing => tracing::info!(%kind, "module answers again"),
             _ => {}
         }
         answer.ok()

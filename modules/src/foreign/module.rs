@@ -22,7 +22,7 @@ use v1::schema::Parameter;
 use v1::schema::agent::module as schema;
 
 use super::Counts;
-use super::process::{ModuleProcess, Starter};
+use super::process::{ModuleProcess, Starter, remove_leftovers};
 
 /// The delay of the first restart, doubled after each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -153,7 +153,7 @@ impl FileVersion {
     }
 }
 
-enum Stage {
+enum ModuleState {
     /// Between a start and the answer to the first call, or between an end and its cause.
     Starting,
     Serving {
@@ -168,7 +168,7 @@ enum Stage {
 /// The actor.
 pub(super) struct Module {
     plan: ModulePlan,
-    stage: Stage,
+    state: ModuleState,
     /// Counts the processes, so that the end of an earlier one is not taken for that of this one.
     run: u64,
     version: Option<FileVersion>,
@@ -182,7 +182,7 @@ impl Module {
     pub(super) fn new(plan: ModulePlan) -> Self {
         Self {
             plan,
-            stage: Stage::Starting,
+            state: ModuleState::Starting,
             run: 0,
             version: None,
             backoff: Backoff::default(),
@@ -196,11 +196,11 @@ impl Module {
     }
 
     fn start(&mut self, ctx: &mut Context<Self>) {
-        self.stage = Stage::Starting;
+        self.state = ModuleState::Starting;
         self.run += 1;
-        if self.run > 1 {
-            self.plan.counts.restarts.fetch_add(1, Ordering::Relaxed);
-        }
+        self.plan.counts.starts.fetch_add(1, Ordering::Relaxed);
+        // Still set after a panic of the actor.
+        self.plan.counts.is_up.store(false, Ordering::Relaxed);
         self.version = FileVersion::of(&self.plan.program);
         let started = ModuleProcess::start(&self.plan.program, self.plan.starter.as_ref());
         let mut process = match started {
@@ -255,7 +255,7 @@ impl Module {
                     this.is_reported = false;
                     this.plan.counts.is_up.store(true, Ordering::Relaxed);
                     let since = ctx.clock().now();
-                    this.stage = Stage::Serving {
+                    this.state = ModuleState::Serving {
                         process,
                         client,
                         since,
@@ -270,7 +270,7 @@ impl Module {
 
     /// Asks now, or once the module is up.
     fn ask(&mut self, question: Question, promise: Promise<Answer>, ctx: &mut Context<Self>) {
-        let Stage::Serving { client, .. } = &self.stage else {
+        let ModuleState::Serving { client, .. } = &self.state else {
             self.waiting.retain(|(_, promise)| promise.is_awaited());
             if self.waiting.len() == WAITING_MAX {
                 self.waiting.pop_front();
@@ -296,18 +296,18 @@ impl Module {
 
     /// The connection of this process is over.
     fn lost(&mut self, run: u64, reason: String, ctx: &mut Context<Self>) {
-        if run != self.run || !matches!(self.stage, Stage::Serving { .. }) {
+        if run != self.run || !matches!(self.state, ModuleState::Serving { .. }) {
             return;
         }
-        if let Stage::Serving { process, since, .. } =
-            std::mem::replace(&mut self.stage, Stage::Starting)
+        if let ModuleState::Serving { process, since, .. } =
+            std::mem::replace(&mut self.state, ModuleState::Starting)
         {
             self.backoff.note_up(ctx.clock().now() - since);
             self.failed(Some(process), reason, ctx);
         }
     }
 
-    /// Ends what is left of the process, and starts another one later.
+    /// Kills the process group, and starts another process later.
     fn failed(&mut self, process: Option<ModuleProcess>, reason: String, ctx: &mut Context<Self>) {
         self.plan.counts.is_up.store(false, Ordering::Relaxed);
         let stopped = ctx
@@ -323,14 +323,14 @@ impl Module {
             }
             this.is_reported = true;
             let delay = this.backoff.after_failure();
-            this.stage = Stage::Down(ctx.after(delay, Self::start));
+            this.state = ModuleState::Down(ctx.after(delay, Self::start));
         });
     }
 
     /// Starts the module anew if its executable was replaced. Another version may not fail as this
     /// one, so it does not wait for a restart's delay.
     fn upgrade(&mut self, found: Option<FileVersion>, ctx: &mut Context<Self>) {
-        if found.is_none() || found == self.version || matches!(self.stage, Stage::Starting) {
+        if found.is_none() || found == self.version || matches!(self.state, ModuleState::Starting) {
             return;
         }
         let module = self.name();
@@ -338,15 +338,14 @@ impl Module {
             module,
             "the module's executable was replaced; restarting it"
         );
-        match std::mem::replace(&mut self.stage, Stage::Starting) {
-            Stage::Serving { process, .. } => {
+        match std::mem::replace(&mut self.state, ModuleState::Starting) {
+            ModuleState::Serving { process, .. } => {
                 let stopped = ctx.node().blocking(move || process.stop());
                 ctx.then(stopped, |_, _, _| {}); // Its successor need not wait for that.
             }
-            Stage::Down(timer) => ctx.cancel(timer),
-            Stage::Starting => {}
+            ModuleState::Down(timer) => ctx.cancel(timer),
+            ModuleState::Starting => {}
         }
-        self.plan.counts.is_up.store(false, Ordering::Relaxed);
         self.backoff = Backoff::default();
         self.start(ctx);
     }
@@ -360,6 +359,9 @@ impl Actor for Module {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        let now = ctx.clock().wall();
+        let removed = ctx.node().blocking(move || remove_leftovers(now));
+        ctx.then(removed, |_, _, _| {});
         self.start(ctx);
         ctx.every(UPGRADE_INTERVAL, |this, ctx| {
             let program = this.plan.program.clone();

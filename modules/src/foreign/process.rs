@@ -5,20 +5,26 @@
 //! end shows the agent's; its output is discarded, its error output is the agent's. The socket is in
 //! a directory that only the agent's user can enter.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use module_api::wire;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use runtime::Clock;
+use runtime::{Clock, Timestamp};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
+/// How the names of the directories of sockets begin.
+const DIRECTORY: &str = "meros-module-";
+/// A directory of this age is a leftover: a module has 10 seconds to listen.
+const LEFTOVER_AGE: Duration = Duration::from_secs(60);
 /// Pause between two attempts to reach a module that has just been started.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 /// Where programs are looked up if the agent has no `PATH`.
@@ -38,7 +44,7 @@ pub struct Starter {
 #[derive(Debug)]
 pub(super) struct ModuleProcess {
     child: Child,
-    /// Until it is connected, so that an agent that is killed leaves none behind.
+    /// Until it is connected. An agent that is killed before leaves it behind.
     directory: Option<TempDir>,
     is_killed: bool,
 }
@@ -47,7 +53,10 @@ impl ModuleProcess {
     /// Starts the program. Takes a few milliseconds. Must be called on a thread that lives as long as
     /// the module is needed: a starter lets the end of that thread end the module.
     pub(super) fn start(program: &Path, starter: Option<&Starter>) -> io::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("meros-module-").tempdir()?;
+        let directory = tempfile::Builder::new()
+            .prefix(DIRECTORY)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()?;
         let mut command = match starter {
             Some(starter) => {
                 let mut command = Command::new(&starter.program);
@@ -130,6 +139,57 @@ impl Drop for ModuleProcess {
     }
 }
 
+/// Removes the directories in the temporary one that killed agents have left behind.
+pub(super) fn remove_leftovers(now: Timestamp) {
+    remove_leftovers_in(&std::env::temp_dir(), now);
+}
+
+fn remove_leftovers_in(directory: &Path, now: Timestamp) {
+    let latest = SystemTime::UNIX_EPOCH + now.saturating_since(Timestamp::from_nanos(0));
+    let is_leftover = |entry: &std::fs::DirEntry| {
+        let changed = entry.metadata().and_then(|data| data.modified());
+        let age = changed.map(|changed| latest.duration_since(changed).unwrap_or_default());
+        let is_ours = entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(DIRECTORY.as_bytes());
+        is_ours && age.is_ok_and(|age| age >= LEFTOVER_AGE)
+    };
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for leftover in entries.filter(is_leftover) {
+        let _ = std::fs::remove_dir_all(leftover.path()); // It may be another user's.
+    }
+}
+
 fn socket(directory: &TempDir) -> PathBuf {
     directory.path().join("socket")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socket_directory_is_private() {
+        let process = ModuleProcess::start(Path::new("/bin/cat"), None).unwrap();
+        let data = process.directory.as_ref().unwrap().path().metadata();
+        assert_eq!(data.unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(process.stop(), None);
+    }
+
+    #[test]
+    fn leftover_directories_are_removed() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().join("meros-module-left");
+        std::fs::create_dir(&directory).unwrap();
+        let changed = directory.metadata().unwrap().modified().unwrap();
+        let changed = changed.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let after = |age: Duration| {
+            let nanos = u64::try_from((changed + age).as_nanos()).unwrap();
+            remove_leftovers_in(temporary.path(), Timestamp::from_nanos(nanos));
+            directory.exists()
+        };
+        assert!(after(Duration::from_secs(10)));
+        assert!(!after(LEFTOVER_AGE));
+    }
 }
