@@ -132,8 +132,8 @@ pub trait Launcher: Send + 'static {
     fn forget(&mut self, _container_id: &ContainerId) {}
     /// Treats no container as checkpointed any more.
     fn discard_checkpoints(&mut self) {}
-    /// [`LauncherEvent::Lost`] was handled: containers launched before it have ended. Without effect
-    /// by default.
+    /// [`LauncherEvent::Lost`] was handled: containers launched before it have ended. Without
+    /// effect by default.
     fn loss_handled(&mut self) {}
 }
 
@@ -396,7 +396,8 @@ impl Launcher for ZygoteLauncher {
     }
 }
 
-/// Connects a new zygote's request queue, beginning with the waiting requests; returns its receiver.
+/// Connects a new zygote's request queue, beginning with the waiting requests; returns its
+/// receiver.
 fn open(queue: &Mutex<RequestQueue>) -> mpsc::Receiver<Outgoing> {
     let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
     let mut queue = lock(queue);

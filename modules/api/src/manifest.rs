@@ -317,7 +317,8 @@ impl Manifest {
     }
 }
 
-/// Why this existing file cannot be started, if so. A library of Mesos often has an executable's mode.
+/// Why this existing file cannot be started, if so. A library of Mesos often has an executable's
+/// mode.
 fn not_executable(path: &Path) -> Option<&'static str> {
     let mode = std::fs::metadata(path).map(|data| (data.is_file(), data.permissions().mode()));
     match mode {

@@ -1,6 +1,6 @@
 //! Modules in processes of their own: resource estimators and QoS controllers that are executables.
 //!
-//! An actor starts and supervises the process of a module ([`module`]); one of the kind's own asks
+//! An actor starts and supervises the process of a module (`module`); one of the kind's own asks
 //! it. So the agent sees an estimator or a controller as any other. While the module is down or
 //! gives no usable answers, the agent goes on without: nothing more is lent, nothing is corrected.
 //!

@@ -1,9 +1,9 @@
 //! The actor that has the process of a module: starts it, asks it, and starts it again when it has
 //! ended, hangs, or its executable was replaced.
 //!
-//! Handles [`Question`]s from the actor of the kind. Each is answered within seconds, be it with the
-//! reason why there is no answer, so a module that is down delays nobody for long. Knows the first
-//! call of a module; the other messages pass through.
+//! Handles [`Question`]s from the actor of the kind. Each is answered within seconds, be it with
+//! the reason why there is no answer, so a module that is down delays nobody for long. Knows the
+//! first call of a module; the other messages pass through.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;

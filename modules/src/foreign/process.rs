@@ -2,8 +2,8 @@
 //!
 //! It is the leader of a process group, in `/`, with an environment of its own. It inherits no
 //! descriptors but its standard ones: its input is a pipe that the agent never writes, so that its
-//! end shows the agent's; its output is discarded, its error output is the agent's. The socket is in
-//! a directory that only the agent's user can enter.
+//! end shows the agent's; its output is discarded, its error output is the agent's. The socket is
+//! in a directory that only the agent's user can enter.
 
 use std::fs::Permissions;
 use std::io;
@@ -50,8 +50,8 @@ pub(super) struct ModuleProcess {
 }
 
 impl ModuleProcess {
-    /// Starts the program. Takes a few milliseconds. Must be called on a thread that lives as long as
-    /// the module is needed: a starter lets the end of that thread end the module.
+    /// Starts the program. Takes a few milliseconds. Must be called on a thread that lives as long
+    /// as the module is needed: a starter lets the end of that thread end the module.
     pub(super) fn start(program: &Path, starter: Option<&Starter>) -> io::Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix(DIRECTORY)

@@ -9,7 +9,8 @@
 //! CPUs, input and output themselves, which would raise the alarm until none is left.
 //!
 //! The pressure is read at each check, and as soon as a trigger of the kernel fires for a regular
-//! container. A trigger is no verdict: the kernel counts a container that waits for its own quota, too.
+//! container. A trigger is no verdict: the kernel counts a container that waits for its own quota,
+//! too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -35,8 +35,8 @@ pub struct ModulesFlags {
 }
 
 impl ModulesFlags {
-    /// The modules, and the operator's parameters. `program` is `meros`, which starts those that are
-    /// executables.
+    /// The modules, and the operator's parameters. `program` is `meros`, which starts those that
+    /// are executables.
     pub fn read(&self, program: &Path) -> Outcome<(Registry, Manifest)> {
         let mut registry = ::modules::registry();
         let usage = |error: ManifestError| CliError::usage(error.to_string());

@@ -140,8 +140,8 @@ impl OpenFiles {
     }
 
     /// The last statistics of a container, if it has used no CPU time since: its control file has
-    /// this text again. After eight seconds they are out of date: the processes may wait for a disk,
-    /// and the kernel may have reclaimed memory.
+    /// this text again. After eight seconds they are out of date: the processes may wait for a
+    /// disk, and the kernel may have reclaimed memory.
     pub fn unchanged(
         &mut self,
         container: &ContainerId,

@@ -1,10 +1,10 @@
 //! Isolator `disk/loop`: bounds the space of sandboxes by file systems of their own, on any disk.
 //!
 //! The sandbox of a container with the resource `disk` is a mounted ext4 file system of that size,
-//! in a sparse file beside it. A write beyond it fails as on a full disk. The mount stays as long as
-//! the sandbox, so that its files can be read; the garbage collection of the agent removes both. The
-//! limit grows with the tasks and never shrinks. Persistent volumes and the writable layer of an
-//! image are not bounded.
+//! in a sparse file beside it. A write beyond it fails as on a full disk. The mount stays as long
+//! as the sandbox, so that its files can be read; the garbage collection of the agent removes both.
+//! The limit grows with the tasks and never shrinks. Persistent volumes and the writable layer of
+//! an image are not bounded.
 
 mod device;
 mod files;
