@@ -21,7 +21,8 @@ use crate::bench::{Figure, OutputFlags, Result, cores, median, quantile, tempora
 const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,namespaces/pid";
 const RESOURCES: &str = "cpus:3;mem:512;disk:1000;ports:[31000-32000]";
 const NEEDS: &str = "cpus:1;mem:64";
-const LENT: &str = "cpus:1";
+/// An offer has either lent resources or others.
+const LENT: &str = "cpus:1;mem:64";
 /// A busy process, and several.
 const BUSY: &str = "while :; do :; done";
 const SURGE: &str = "i=0; while [ $i -lt 64 ]; do (while :; do :; done) & i=$((i + 1)); done; wait";
@@ -131,7 +132,7 @@ async fn measure(args: &CorrectionsArgs, step: &Step) -> Result<Vec<f64>> {
     ];
     let cluster = Cluster::start(directory.path(), &flags).await?;
     let lent = LENT.parse::<Resources>()?;
-    let needs = "mem:32".parse::<Resources>()? + &lent.to_revocable(Revocable::Throttleable)?;
+    let needs = lent.to_revocable(Revocable::Throttleable)?;
     let work = Launches::new("work", args.steps, 1, false)?;
     let work = work.of(CommandInfo::shell(BUSY), needs);
     let (work_driver, mut work) = cluster.begin(work)?;

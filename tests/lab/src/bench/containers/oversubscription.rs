@@ -23,10 +23,10 @@ use crate::bench::launch::Launches;
 use crate::bench::{Figure, OutputFlags, Result, Times, cores, median, temporary};
 
 const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,namespaces/pid";
-/// The resources of the server, and of one best-effort task beside lent CPUs.
-const MEMORY: &str = "mem:64";
-/// The lent CPUs of one best-effort task.
-const LENT: &str = "cpus:0.1";
+/// The memory of the server, most of which it does not use.
+const MEMORY: &str = "mem:768";
+/// The lent resources of one best-effort task: an offer has either lent resources or others.
+const LENT: &str = "cpus:0.1;mem:32";
 /// A best-effort task, and how many may run at once.
 const WORK: &str = "while :; do :; done";
 const TASKS_AT_ONCE: u32 = 4;
@@ -64,14 +64,18 @@ const OFF: Mode = Mode {
 const FIXED: Mode = Mode {
     name: "fixed",
     estimator: "fixed",
-    parameters: &[("resources", "cpus:1")],
+    parameters: &[("resources", "cpus:1;mem:256")],
     controller: "noop",
 };
 const SLACK: Mode = Mode {
     name: "usage_slack",
     estimator: "usage_slack",
     // The controller checks each second by default.
-    parameters: &[("warm_up", "5secs"), ("sampling_interval", "1secs")],
+    parameters: &[
+        ("warm_up", "5secs"),
+        ("sampling_interval", "1secs"),
+        ("memory", "true"),
+    ],
     controller: "pressure",
 };
 
@@ -223,7 +227,7 @@ async fn measure(args: &OversubscriptionArgs, mode: &Mode) -> Result<Measured> {
     let whole: Resources = format!("cpus:{};{MEMORY}", cores()).parse()?;
     let mut server = Server::start(&cluster, whole).await?;
     let lent: Resources = LENT.parse()?;
-    let needs = MEMORY.parse::<Resources>()? + &lent.to_revocable(Revocable::Throttleable)?;
+    let needs = lent.to_revocable(Revocable::Throttleable)?;
     let work = Launches::new("work", TASKS, TASKS_AT_ONCE, false)?;
     let (driver, _events) = cluster.begin(work.of(CommandInfo::shell(WORK), needs))?;
     let mut watch = Watch::new(&cluster).await?;
