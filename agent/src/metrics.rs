@@ -218,7 +218,7 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
         all.insert(format!("containerizer/fetcher/{name}"), value as f64);
     }
     // Mesos has no times of launches.
-    for (phase, times) in &survey.launch_times {
+    for (phase, times) in survey.launch_times.statistics() {
         all.extend(times.flat(&format!("containerizer/launch/{}_ms", phase.name())));
     }
     let disk = &agent.disk;

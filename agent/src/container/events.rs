@@ -20,12 +20,12 @@ use protocol::{
     TaskState, TaskStatus,
 };
 use resources::Resources;
+use runtime::Timestamp;
 use runtime::prelude::*;
-use runtime::{Statistics, Timestamp};
 
 use super::machine::{Container, Phase, Task, executor_overhead};
 use super::{Containerizer, forget};
-use crate::container::launches::times::LaunchPhase;
+use crate::container::launches::times::LaunchTimes;
 use crate::container::launches::unplaced::placeholder;
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
@@ -145,8 +145,8 @@ pub struct ContainersView {
     pub corrections: CorrectionLog,
     /// Counters since the start.
     pub counts: Counts,
-    /// Statistics of the phases of launches, in milliseconds.
-    pub launch_times: Vec<(LaunchPhase, Statistics)>,
+    /// The times of the phases of launches.
+    pub launch_times: LaunchTimes,
 }
 
 /// A drain order.
@@ -772,7 +772,7 @@ impl Handler<TakeSurvey> for Containerizer {
                 cache_size_used_bytes,
                 ..self.counts.clone()
             },
-            launch_times: self.launch_times.statistics(),
+            launch_times: self.launch_times.clone(),
         })
     }
 }

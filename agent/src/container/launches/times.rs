@@ -41,7 +41,7 @@ impl LaunchPhase {
 }
 
 /// The phases of launches in progress, and the times of the latest ones.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LaunchTimes {
     open: BTreeMap<ContainerId, (LaunchPhase, Instant)>,
     /// In milliseconds.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use protocol::task::check::{CheckKind, CheckTiming};
-use protocol::text::reserved_labels::THROTTLE;
+use protocol::text::reserved_labels::{SLA, THROTTLE};
 use protocol::{CheckInfo, CommandInfo, TaskInfo, TaskState, TaskStatus};
 use resources::{Resources, Revocable};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ pub async fn run(args: &CorrectionsArgs) -> Result {
 
 /// An objective that no task meets.
 fn with_objective(task: &mut TaskInfo) {
-    let objective = ("meros.sla".to_owned(), "latency:0.001".to_owned());
+    let objective = (SLA.to_owned(), "latency:0.001".to_owned());
     task.labels.extend([objective]);
     task.check = Some(Box::new(CheckInfo {
         kind: CheckKind::Command(CommandInfo::program("/bin/true", [])),
